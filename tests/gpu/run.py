@@ -213,6 +213,9 @@ def export_of_nsys():
               f"{way}: frames of the leaks {[own_frames(block) for block in our_leaks['blocks']][:1]}")
         keep(json.dumps(our_leaks["blocks"][:1], indent=1))
         for kind, bytes in other.items():
+            if kind == "static" and way == "preload":
+                # Only CUPTI tells of modules.
+                continue
             peak = ask("stats", trace, "--kind", kind)["peak_bytes"]
             check(peak == bytes, f"{way}: {kind} peak {peak}, export {bytes}")
 
@@ -242,7 +245,26 @@ def threads_and_ends():
                   f"{way} {end}: {seen} allocations, frees and blocks left; losses {stats['losses']}")
 
 
-@step(70)
+def layered(driver):
+    """Records at the level of tensors too, with torch.profiler beside it."""
+    for level in ("all", "framework"):
+        trace, result = record(f"torch-{level}.flood", [sys.executable, HERE / "programs/torch_figures.py", "profiler"], level=level)
+        own, stats = figures(result), ask("stats", trace)
+        check(stats["losses"] == [] and stats["unmatched_frees"] == 0, f"{level}: losses {stats['losses']}, unmatched frees {stats['unmatched_frees']}")
+        check(bool(own["profiler_kernels"]), f"{level}: kernels seen by torch.profiler {own['profiler_kernels']}")
+        if level == "framework":
+            check(stats["peak_bytes"] == own["max_allocated"], f"{level}: peak {stats['peak_bytes']}, PyTorch {own['max_allocated']}")
+            continue
+        layers = [layer for layer in stats["layers"] if layer["blocks_resource"] == "torch"] or [{}]
+        seen = (layers[0].get("reserved_peak_bytes"), layers[0].get("live_peak_bytes"))
+        check(seen == (own["max_reserved"], own["max_allocated"]),
+              f"{level}: held and handed out at most {seen}, PyTorch {(own['max_reserved'], own['max_allocated'])}")
+        blocks = ask("watermark", trace)["blocks"]
+        others = sum(block["bytes"] for block in blocks if block["resource"] != "torch")
+        say(f"    note {level}: other libraries at the peak {others}; sites {sorted({block['site'] for block in blocks})[:6]}")
+
+
+@step(90)
 def torch_figures():
     """PyTorch's own figures, and torch.profiler beside us."""
     script = HERE / "programs/torch_figures.py"
@@ -261,6 +283,7 @@ def torch_figures():
             say("\n".join("    | " + line for line in result.stderr.splitlines() if "upti" in line.lower() or "error" in line.lower())[:1500])
             check(own["profiler_kernels"] > 0 or is_said, f"{label}: kernels seen by torch.profiler {own['profiler_kernels']}")
         if way == "preload":
+            layered(own)
             check(bool(own["profiler_kernels"]), f"{label}: torch.profiler works beside interposed functions")
 
 
@@ -343,7 +366,7 @@ def cost_of_training():
 def out_of_memory():
     """What is said about PyTorch running out of memory."""
     for what in ("exhausted", "fragmented"):
-        trace, result = record(f"oom-{what}.flood", [sys.executable, HERE / "programs/torch_oom.py", what])
+        trace, result = record(f"oom-{what}.flood", [sys.executable, HERE / "programs/torch_oom.py", what], level="all")
         (OUT / f"oom-{what}.txt").write_text(
             result.stdout + "\n--- printed at the end of the run\n" + result.stderr + "\n--- floodmark oom\n"
             + shell([FLOODMARK, "oom", trace]).stdout)

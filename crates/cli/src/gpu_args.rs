@@ -17,14 +17,16 @@ pub(crate) struct GpuArgs {
     /// driver
     ///
     /// The driver loads a library when CUDA is initialized; calls are seen through CUPTI, or by interposed functions where
-    /// another tool holds CUPTI or there is none. Programs without CUDA are not concerned. What PyTorch or RMM do
-    /// with memory that they hold is recorded by the Python package: see docs/gpu.md
+    /// another tool holds CUPTI or there is none. Programs without CUDA are not concerned. Tensors of PyTorch are
+    /// recorded with --gpu=all. What CuPy and RMM do with memory that they hold is recorded by the Python package: see
+    /// docs/gpu.md
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "driver")]
     pub(crate) gpu: Option<GpuLevel>,
     /// Record CUDA allocations without their stacks
     #[arg(long, requires = "gpu")]
     no_gpu_stacks: bool,
-    /// How calls of the driver are seen: through CUPTI, by interposed functions, or by the first that works
+    /// How calls of the driver are seen: through CUPTI, by interposed functions, or by the first of them that works; with
+    /// --gpu=all interposed functions are tried first, which leaves CUPTI to torch.profiler
     #[arg(long, value_name = "WAY", requires = "gpu", default_value = "auto")]
     gpu_way: WayChoice,
     /// File of libcupti to use [default: that of the program, its Python packages, `CUDA_HOME` or the system]
@@ -40,16 +42,16 @@ pub(crate) struct GpuArgs {
 pub(crate) enum GpuLevel {
     /// What is allocated from the driver
     Driver,
-    /// What frameworks allocate from memory that they hold; not available yet
+    /// What PyTorch's cache hands out, such as tensors
     Framework,
-    /// Both; not available yet
+    /// Both; what PyTorch's cache holds is of kind reserved
     All,
 }
 
 /// How calls of the driver are seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WayChoice {
-    /// Through CUPTI if possible, else by interposed functions
+    /// The first that works: through CUPTI, or by interposed functions; with --gpu=all the other way round
     #[default]
     Auto,
     /// By callbacks of CUPTI alone
@@ -62,13 +64,16 @@ impl GpuArgs {
     /// What to record, if anything.
     pub(crate) fn props(&self) -> Result<Option<GpuProps>> {
         let Some(level) = self.gpu else { return Ok(None) };
-        if level != GpuLevel::Driver {
-            let message = "what frameworks do with memory that they hold is not recorded from outside";
-            let hint = "use --gpu=driver, and floodmark.allocators in the program (docs/gpu.md) or import the \
-                        framework's own log: a snapshot of PyTorch, a log of RMM";
-            return Err(hinted(message, hint));
+        if level == GpuLevel::All && self.no_gpu_stacks {
+            let message = "--gpu=all knows what PyTorch's cache holds by the stacks of allocations";
+            return Err(hinted(message, "leave --no-gpu-stacks out, or use --gpu=driver or --gpu=framework"));
         }
         let options = GpuOptions {
+            level: match level {
+                GpuLevel::Driver => floodmark_record::GpuLevel::Driver,
+                GpuLevel::Framework => floodmark_record::GpuLevel::Framework,
+                GpuLevel::All => floodmark_record::GpuLevel::All,
+            },
             way: match self.gpu_way {
                 WayChoice::Auto => GpuWay::Auto,
                 WayChoice::Cupti => GpuWay::Cupti,

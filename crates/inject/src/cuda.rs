@@ -21,6 +21,7 @@ mod interpose;
 mod nvtx;
 mod pools;
 mod shapes;
+mod statics;
 mod torch;
 
 use std::ffi::{CString, c_int, c_void};

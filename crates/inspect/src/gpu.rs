@@ -5,7 +5,7 @@ use std::path::Path;
 use floodmark_analyze::{DeviceAtFailure, FailedCall, GpuKind, GpuSummary, StatsFold};
 use floodmark_event::{Filter, Kind, ProcessId, Tables};
 use floodmark_store::{ScanProps, Source as _, Trace};
-use floodmark_tail::gpu::{GPU_NOTE, GpuNote, GpuWay};
+use floodmark_tail::gpu::{GPU_NOTE, GpuNote, GpuWay, TORCH_RESOURCE};
 
 use crate::error::Result;
 use crate::pass::{Columns, fold_over};
@@ -14,10 +14,14 @@ use crate::query::Query;
 /// Kinds of memory that the driver allocates, beside that of devices.
 const OTHERS: [Kind; 3] = [Kind::Managed, Kind::Pinned, Kind::Array];
 /// What neither way can see.
-const UNSEEN: &str = "variables of modules, contexts and what the driver allocates for itself are not recorded: they are \
-                      the difference to what the device has in use";
+const UNSEEN: &str = "contexts and what the driver allocates for itself are not recorded: they are the difference to what \
+                      the device has in use";
+/// What is not seen at the level of frameworks.
+const UNSEEN_OTHERS: &str =
+    "only what PyTorch's cache hands out is recorded (--gpu=all records the rest too)";
 /// What interposed functions cannot see beside that.
-const UNSEEN_CALLS: &str = "calls that a library makes past dlsym and cuGetProcAddress are not recorded";
+const UNSEEN_CALLS: &str =
+    "variables of modules, and calls that a library makes past dlsym and cuGetProcAddress, are not recorded";
 
 /// Sums up what was recorded of the CUDA memory of processes. Frames are not named, which would take longer than all of
 /// this.
@@ -85,9 +89,13 @@ fn has(notes: &[Note], wanted: GpuNote) -> bool {
 }
 
 fn ways(notes: &[Note]) -> Vec<String> {
-    let ways = [(GpuNote::Cupti, GpuWay::Cupti), (GpuNote::Preload, GpuWay::Preload)];
+    let ways = [
+        (GpuNote::Cupti, GpuWay::Cupti.name()),
+        (GpuNote::Preload, GpuWay::Preload.name()),
+        (GpuNote::Torch, TORCH_RESOURCE),
+    ];
     let used = ways.into_iter().filter(|(note, _)| has(notes, *note));
-    used.map(|(_, way)| way.name().to_owned()).collect()
+    used.map(|(_, way)| way.to_owned()).collect()
 }
 
 fn remarks(notes: &[Note]) -> Vec<String> {
@@ -110,8 +118,10 @@ fn remarks(notes: &[Note]) -> Vec<String> {
     if has(notes, GpuNote::Preload) {
         remarks.push(UNSEEN_CALLS.to_owned());
     }
-    if !ways(notes).is_empty() {
+    if has(notes, GpuNote::Cupti) || has(notes, GpuNote::Preload) {
         remarks.push(UNSEEN.to_owned());
+    } else if has(notes, GpuNote::Torch) {
+        remarks.push(UNSEEN_OTHERS.to_owned());
     }
     remarks
 }

@@ -26,7 +26,7 @@ mod session;
 mod words;
 
 pub use error::{Error, Result};
-pub use floodmark_tail::gpu::{GpuOptions, GpuWay};
+pub use floodmark_tail::gpu::{GpuLevel, GpuOptions, GpuWay};
 pub use floodmark_tail::heap::{DEFAULT_SAMPLE_BYTES, HeapMode, HeapOptions, MAX_DEPTH};
 pub use gpu::{GpuProps, GpuReport};
 pub use heap::{HeapProps, HeapReport, Limitation, limitation};

@@ -11,21 +11,24 @@ use crate::running::json_of;
 
 const MIB: u64 = 1 << 20;
 
+/// Compiles a source of the recording library's tests into the folder of a test.
+#[track_caller]
+fn build(test: &CliTest, source: &str, name: &str, options: &[&str]) {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../inject/tests/it/programs/cuda");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-g", "-O1", "-pthread"]).arg(sources.join(source)).arg("-o").arg(test.path(name));
+    let output = compiler.args(options).arg("-ldl").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// Compiles the driver, CUPTI and the program into the folder of a test.
 fn stage() -> CliTest {
     let test = CliTest::new();
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../inject/tests/it/programs/cuda");
     let shared = ["-shared", "-fPIC", "-Wl,-Bsymbolic"];
-    let build = |source: &str, name: &str, options: &[&str]| {
-        let mut compiler = Command::new("cc");
-        compiler.args(["-g", "-O1", "-pthread"]).arg(sources.join(source)).arg("-o").arg(test.path(name));
-        let output = compiler.args(options).arg("-ldl").output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    };
-    build("libcuda.c", "libcuda.so.1", &[&shared[..], &["-Wl,-soname,libcuda.so.1"]].concat());
-    build("libcupti.c", "libcupti.so.12", &[&shared[..], &["-DVERSION=130401", "-DNEW"]].concat());
+    build(&test, "libcuda.c", "libcuda.so.1", &[&shared[..], &["-Wl,-soname,libcuda.so.1"]].concat());
+    build(&test, "libcupti.c", "libcupti.so.12", &[&shared[..], &["-DVERSION=130401", "-DNEW"]].concat());
     let driver = test.path("libcuda.so.1").to_string_lossy().into_owned();
-    build("program.c", "program", &[&driver]);
+    build(&test, "program.c", "program", &[&driver]);
     test
 }
 
@@ -100,12 +103,63 @@ fn another_tool_is_named_and_nothing_of_it_is_replaced() {
 }
 
 #[test]
-fn without_cuda_the_summary_says_so_and_framework_level_is_refused() {
+fn without_cuda_the_summary_says_so_and_what_needs_stacks_is_refused() {
     let test = stage();
     let args = ["run", "-o", "gpu.flood", "--force", "--gpu", "--", "true"];
     let ran = test.run(&args);
     assert!(ran.stderr.contains("no process used it"), "{}", ran.stderr);
-    let refused = test.run(&["run", "--gpu=framework", "--", "true"]);
+    let refused = test.run(&["run", "--gpu=all", "--no-gpu-stacks", "--", "true"]);
     assert_eq!(refused.code, 2);
-    assert!(refused.stderr.contains("floodmark.allocators"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("--gpu=driver or --gpu=framework"), "{}", refused.stderr);
+}
+
+/// Records the program that allocates as PyTorch does, at a level.
+#[track_caller]
+fn record_torch(test: &CliTest, level: &str) -> (Ran, Value) {
+    let args = ["run", "-o", "torch.flood", "--force", "--json", "torch.json", level, "--", "./torch"];
+    let folder = test.path("").to_string_lossy().into_owned();
+    let variables = [("LD_LIBRARY_PATH", folder.as_str()), ("CUDA_HOME", "/nowhere")];
+    let ran = Ran::of(&args, &test.command(&args).envs(variables).output().unwrap());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    (ran, json_of(test, "torch.json")["gpu"].clone())
+}
+
+#[test]
+fn tensors_and_what_pytorch_holds_for_them_are_two_layers() {
+    let test = stage();
+    let reports = test.path("libc10.so").to_string_lossy().into_owned();
+    build(&test, "libc10.c", "libc10.so", &["-shared", "-fPIC", "-Wl,-soname,libc10.so"]);
+    build(
+        &test,
+        "libc10_cuda.c",
+        "libc10_cuda.so",
+        &["-shared", "-fPIC", "-Wl,-soname,libc10_cuda.so", "-w", &reports],
+    );
+    build(&test, "torch.c", "torch", &["-w"]);
+
+    let (ran, gpu) = record_torch(&test, "--gpu=all");
+    assert_eq!(gpu["ways"], serde_json::json!(["preload", "torch"]), "{gpu}");
+    // Tensors, and another library; what the cache holds is not added.
+    assert_eq!(gpu["live_bytes"].as_u64(), Some(7 * MIB), "{gpu}");
+    assert_eq!(gpu["peak_bytes"].as_u64(), Some(10 * MIB), "{gpu}");
+    for text in ["interposed functions and reports of PyTorch's", "A request for 77.0 MiB", "cache_fail"] {
+        assert!(ran.stderr.contains(text), "{text}\n{}", ran.stderr);
+    }
+    let stats = test.run(&["stats", "torch.flood", "--json"]).json();
+    let layer = &stats["layers"][0];
+    assert_eq!(
+        (layer["resource"].as_str(), layer["blocks_resource"].as_str()),
+        (Some("torch segments"), Some("torch")),
+        "{stats}"
+    );
+    assert_eq!(
+        (layer["reserved_bytes"].as_u64(), layer["live_bytes"].as_u64()),
+        (Some(26 * MIB), Some(2 * MIB)),
+        "{stats}"
+    );
+
+    let (ran, gpu) = record_torch(&test, "--gpu=framework");
+    assert_eq!(gpu["ways"], serde_json::json!(["torch"]), "{gpu}");
+    assert_eq!(gpu["live_bytes"].as_u64(), Some(2 * MIB), "{gpu}");
+    assert!(ran.stderr.contains("only what PyTorch's cache hands out is recorded"), "{}", ran.stderr);
 }

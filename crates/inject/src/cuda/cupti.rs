@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::calls::{CALLS, index_of};
 use super::events::{Seen, after, before, tear_down};
-use super::find;
+use super::{find, statics};
 use crate::capture::Caller;
 use crate::entry::with_caller;
 
@@ -17,6 +17,9 @@ const DRIVER: u32 = 1;
 const RESOURCE: u32 = 3;
 /// Of resources: a context is about to be destroyed.
 const CONTEXT_ENDS: u32 = 2;
+/// Of resources: a module was loaded, or is about to be unloaded.
+const MODULE_LOADED: u32 = 6;
+const MODULE_ENDS: u32 = 7;
 /// Another tool has subscribed.
 const TAKEN: u32 = 39;
 /// Most bytes of the name of another tool.
@@ -49,6 +52,23 @@ struct CallbackData {
     context: u64,
 }
 
+/// What CUPTI says about a resource.
+#[repr(C)]
+struct ResourceData {
+    context: u64,
+    handle: u64,
+    module: *const ModuleData,
+}
+
+/// What CUPTI says about a module.
+#[repr(C)]
+struct ModuleData {
+    number: u32,
+    bytes: usize,
+    file: *const u8,
+}
+
+const _: () = assert!(std::mem::offset_of!(ModuleData, file) == 16);
 const _: () = assert!(std::mem::offset_of!(CallbackData, arguments) == 16);
 const _: () = assert!(std::mem::offset_of!(CallbackData, context) == 40);
 
@@ -124,7 +144,9 @@ fn subscribe_with(library: *mut c_void, file: &str) -> Result<Subscribed, Refusa
     if missing == CALLS.len() {
         return Err(failed(0));
     }
-    is_enabled(RESOURCE, CONTEXT_ENDS);
+    for number in [CONTEXT_ENDS, MODULE_LOADED, MODULE_ENDS] {
+        is_enabled(RESOURCE, number);
+    }
     let mut version = 0;
     if let Some(found) = function(library, c"cuptiGetVersion") {
         // SAFETY: a function of this type; the place is valid.
@@ -172,10 +194,28 @@ unsafe extern "C" fn called_from(
             DRIVER => unsafe { driver_called(number, &*data.cast(), Caller { stack, base }) },
             // SAFETY: the first word of what is given to callbacks of this domain is the context.
             RESOURCE if number == CONTEXT_ENDS => tear_down(unsafe { data.cast::<u64>().read() }),
+            // SAFETY: CUPTI gives this structure to callbacks about resources.
+            RESOURCE => module_called(number, unsafe { &*data.cast::<ResourceData>() }),
             _ => {}
         }
     }
     std::ptr::null_mut()
+}
+
+fn module_called(number: u32, data: &ResourceData) {
+    if data.module.is_null() || !matches!(number, MODULE_LOADED | MODULE_ENDS) {
+        return;
+    }
+    // SAFETY: not null, so CUPTI describes the module there.
+    let module = unsafe { &*data.module };
+    if number == MODULE_ENDS {
+        statics::unloading(data.context, module.number);
+    } else if !module.file.is_null() && isize::try_from(module.bytes).is_ok() {
+        // SAFETY: CUPTI says that the file has so many bytes there while the callback lasts.
+        statics::loaded(data.context, module.number, unsafe {
+            std::slice::from_raw_parts(module.file, module.bytes)
+        });
+    }
 }
 
 #[inline]

@@ -13,7 +13,7 @@ use floodmark_tail::{AllocDomain, BlockEvent, intern};
 use super::blocks::{self, Block, Space};
 use super::calls::{Act, CALLS};
 use super::shapes::{array_bytes, array3d_bytes, graph_alloc, mipmap_bytes};
-use super::{driver, pools, shapes, torch};
+use super::{driver, pools, shapes, statics, torch};
 use crate::capture::{Caller, Entered, enter_started};
 use crate::cold::run_cold;
 use crate::fence::fence;
@@ -475,6 +475,7 @@ pub(super) fn tear_down(context: u64) {
     if context != 0 {
         driver::forget(context);
         end_all(CONTEXT_TEARDOWN, |_, _, block| block.context == context);
+        record(|entered| statics::context_ends(entered, context));
     }
 }
 

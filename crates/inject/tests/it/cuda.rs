@@ -469,3 +469,39 @@ fn without_options_and_without_cuda_nothing_is_recorded() {
     assert_success(&stage.finish(&mut other));
     assert!(!stage.trace().exists(), "a program without CUDA starts no recording");
 }
+
+#[test]
+fn variables_of_modules_are_there_as_long_as_their_module() {
+    if is_real() {
+        // It needs a compiler for devices: see tests/gpu.
+        return;
+    }
+    let stage = Stage::new("cuda-statics");
+    let source = stage.directory.join("module.s");
+    let section = |name: &str, symbol: &str, bytes: u32| {
+        format!(
+            ".section {name},\"aw\",@progbits\n.type {symbol},@object\n.size {symbol},{bytes}\n{symbol}: .zero {bytes}\n"
+        )
+    };
+    let text = section(".nv.global", "big", 4000) + &section(".nv.constant3", "table", 100);
+    std::fs::write(&source, text).expect("can be written");
+    let module = stage.directory.join("module.o");
+    let built = Command::new("cc").arg("-c").arg(&source).arg("-o").arg(&module).status();
+    assert!(built.expect("a compiler").success());
+    for (what, left) in [("leak", (2, 4100)), ("release", (0, 0))] {
+        let mut command = stage.command("way=cupti", &["dlsym", what]);
+        assert_success(&stage.finish(command.env("STUB_MODULE", &module)));
+        let tail = HeapTail::read(&stage.trace());
+        assert_eq!(live(&tail, Kind::Static), left, "{what}");
+        assert_eq!((tail.count(Action::Alloc, Kind::Static), tail.losses), (4, 0));
+        let mut named: Vec<(&str, u64, i32)> = tail
+            .events
+            .iter()
+            .filter(|event| event.kind == Kind::Static && event.action == Action::Alloc)
+            .map(|event| (tail.strings[&event.name.0].as_str(), event.bytes, event.device))
+            .collect();
+        named.sort_unstable();
+        named.dedup();
+        assert_eq!(named, [("big", 4000, 0), ("table", 100, 0)]);
+    }
+}

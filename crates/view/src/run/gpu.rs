@@ -31,6 +31,7 @@ pub(super) fn gpu_events(gpu: &GpuSummary) -> Option<String> {
     let way = |way: &String| match way.as_str() {
         "cupti" => "callbacks of CUPTI".to_owned(),
         "preload" => "interposed functions".to_owned(),
+        "torch" => "reports of PyTorch's cache".to_owned(),
         other => other.to_owned(),
     };
     let ways: Vec<String> = gpu.ways.iter().map(way).collect();

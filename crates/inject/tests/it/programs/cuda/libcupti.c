@@ -24,10 +24,31 @@ static Callback callback;
 static void *user;
 static char enabled[8][1024];
 
+struct module { uint32_t id; size_t bytes; const char *file; };
+static void module_called(void *ctx, unsigned cbid, struct module *module) {
+  void *data[3] = {ctx, 0, module};
+  if (callback && enabled[3][cbid]) callback(user, 3, cbid, data);
+}
+
+/* Loads the file that STUB_MODULE names as two modules, and unloads one of them. */
+static void modules(void *ctx) {
+  const char *name = getenv("STUB_MODULE");
+  FILE *file = name ? fopen(name, "r") : 0;
+  if (!file) return;
+  static char bytes[1 << 16];
+  struct module first = {1, fread(bytes, 1, sizeof bytes, file), bytes}, second = {2, first.bytes, bytes};
+  fclose(file);
+  module_called(ctx, 6, &first);
+  module_called(ctx, 6, &second);
+  module_called(ctx, 7, &second);
+}
+
 static void told(int site, unsigned cbid, const char *name, const void *params, int *result, void *ctx) {
   uint64_t slot = 0;
   struct data data = {site, name, params, result, 0, ctx, 1, &slot, 1};
   if (callback && enabled[1][cbid]) callback(user, 1, cbid, &data);
+  static int are_loaded;
+  if (cbid == 243 && !site && !are_loaded++) modules(ctx);
 }
 static void context_ends(void *ctx) {
   void *data[3] = {ctx, 0, 0};
@@ -79,6 +100,14 @@ static void hostile(void) {
   void *none[3] = {0, 0, 0};
   callback(user, 3, 2, none);
   callback(user, 3, 2, 0);
+  struct module empty = {0, 0, 0}, huge_module = {0, SIZE_MAX, (const char *)there};
+  void *with[3] = {0, 0, &empty};
+  for (unsigned cbid = 0; cbid < 30; cbid++) {
+    callback(user, 3, cbid, none);
+    callback(user, 3, cbid, 0);
+    callback(user, 3, cbid, with);
+    with[2] = cbid == 6 ? &huge_module : &empty;
+  }
 }
 
 int cuptiSubscribe(void **subscriber, Callback new_callback, void *new_user) {
