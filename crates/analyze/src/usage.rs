@@ -4,6 +4,7 @@
 //! one point, so that of each instant every extreme and the final value remain.
 
 mod active;
+pub mod index;
 pub(crate) mod reduce;
 
 use floodmark_event::Kind;

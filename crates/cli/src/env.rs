@@ -5,6 +5,10 @@
 pub(crate) struct EnvVars;
 
 impl EnvVars {
+    /// Directory for what can be made again, of the XDG Base Directory Specification.
+    pub(crate) const CACHE_HOME: &'static str = "XDG_CACHE_HOME";
+    /// Home directory.
+    pub(crate) const HOME: &'static str = "HOME";
     /// Columns to lay text out for, whatever the terminal says.
     pub(crate) const COLUMNS: &'static str = "COLUMNS";
     /// File of the library that records heaps, in place of the embedded one.

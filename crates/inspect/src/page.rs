@@ -14,6 +14,7 @@ mod stacks;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use floodmark_analyze::usage::index::UsageIndex;
 use floodmark_analyze::{
     CallOrder, Calls, CallsOptions, Caveats, DomainSeriesFold, Fragmentation, HolderSite, Leaks, Lifetimes,
     Mark, Overlay, Pass, Ranges, RangesFold, RankMap, Ranks, RunMemory, SnapshotOptions, SnapshotPass,
@@ -24,7 +25,7 @@ use floodmark_event::{EventBatch, Filter, Kind, NO_DEVICE, ProcessId, Row, Subje
 use floodmark_store::{Run, ScanProps};
 
 pub(crate) use folds::mark as mark_of;
-pub use folds::{EventFolds, RowFolds};
+pub use folds::{EventFolds, Indexing, RowFolds};
 pub use growing::{Growing, ReadOutcome};
 pub use output::{OutputLine, OutputLines};
 
@@ -93,6 +94,8 @@ pub struct EventsPart {
     pub stats: Stats,
     /// Live bytes over time.
     pub usage: Usage,
+    /// Live bytes in fine intervals, if an index was wanted and the input can have one.
+    pub usage_index: Option<UsageIndex>,
     /// The peak.
     pub watermark: Watermark,
     /// Sites that held memory at the peak, most bytes first.
@@ -174,6 +177,18 @@ impl Input {
     /// # Errors
     /// [`Error::NoContent`] if there is nothing to report on, or what is wrong with an input.
     pub fn page_beside(&self, query: &Query<'_>, smi: Option<&Self>) -> Result<Page> {
+        self.read_page(query, smi, Indexing::Off)
+    }
+
+    /// Reads everything a report page shows, and makes an index to zoom with.
+    ///
+    /// # Errors
+    /// [`Error::NoContent`] if there is nothing to report on, or what is wrong with the input.
+    pub fn indexed_page(&self, query: &Query<'_>) -> Result<Page> {
+        self.read_page(query, None, Indexing::On)
+    }
+
+    fn read_page(&self, query: &Query<'_>, smi: Option<&Self>, indexing: Indexing) -> Result<Page> {
         self.need_rewind("a report reads its input more than once")?;
         let contents = self.contents();
         let query = &Query::new(self.anchored(&query.filter)?, query.progress);
@@ -184,7 +199,7 @@ impl Input {
             ..Page::default()
         };
         if contents.has_events {
-            self.events_part(&mut page, query)?;
+            self.events_part(&mut page, query, indexing)?;
         }
         if contents.has_rows {
             self.samples_part(&mut page, query)?;
@@ -213,10 +228,10 @@ impl Input {
         Ok(page)
     }
 
-    fn events_part(&self, page: &mut Page, query: &Query<'_>) -> Result<()> {
+    fn events_part(&self, page: &mut Page, query: &Query<'_>, indexing: Indexing) -> Result<()> {
         // Both are needed, and are read at once.
         let paths = self.scope_paths()?;
-        let mut folds = EventFolds::without_gaps(&query.filter, self.scope_roles()?);
+        let mut folds = EventFolds::without_gaps(&query.filter, self.scope_roles()?, indexing);
         let mut gaps = Pass::new(&query.filter, folds::gaps());
         let mut source = self.events(&ScanProps::default())?;
         let fold = |batch: &EventBatch| {

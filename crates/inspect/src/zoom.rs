@@ -2,6 +2,7 @@
 //!
 //! Finding what was live at an instant means replaying every earlier event; a trace starts from a checkpoint.
 
+use floodmark_analyze::usage::index::{IndexedWindow, UsageIndex};
 use floodmark_analyze::{
     KeptLive, Pass, ScopePaths, SnapshotOptions, SnapshotPass, Snapshots, SubjectSeriesFold, Usage,
     UsageFold, UsageMode,
@@ -137,6 +138,40 @@ pub fn usage(zoom: Zoom<'_>, window: Window, wanted: StillWanted<'_>) -> Result<
         pass.update(&batch);
     }
     Ok(Some(pass.finish(events.tables())))
+}
+
+/// Returns live bytes within a window of an input with an index, which is that of all its events; none if the index is
+/// not enough, or if the answer is not wanted any more.
+///
+/// # Errors
+/// If the input is damaged.
+pub fn indexed_usage(
+    input: &Input,
+    index: &UsageIndex,
+    window: Window,
+    wanted: StillWanted<'_>,
+) -> Result<Option<Usage>> {
+    let (from_ns, live_bytes) = match index.window(window.from_ns, window.to_ns, window.points) {
+        IndexedWindow::Known(usage) => return Ok(Some(usage)),
+        IndexedWindow::Read { from_ns, live_bytes } => (from_ns, live_bytes),
+    };
+    // A file has to be read from its beginning anyway.
+    if !index.is_plain() || input.trace().is_none() {
+        return Ok(None);
+    }
+    let columns = Some(vec!["time", "action", "bytes"]);
+    let (from, to) = (Some(from_ns), Some(window.to_ns));
+    let mut events =
+        input.events(&ScanProps { columns, from_ns: from, to_ns: to, ..ScanProps::default() })?;
+    let mut rows = index.rows(window.from_ns, live_bytes, window.points);
+    let mut batch = EventBatch::new();
+    while events.next(&mut batch)? {
+        if !wanted() {
+            return Ok(None);
+        }
+        rows.update(&batch);
+    }
+    Ok(Some(rows.finish(window.to_ns)))
 }
 
 /// Returns time series of samples within a window; none if the answer is not wanted any more.

@@ -8,6 +8,7 @@
 
 mod error;
 mod gate;
+mod kept;
 mod listen;
 mod routes;
 mod token;
@@ -32,6 +33,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 pub use error::{Error, Result};
+pub use kept::KeepProps;
 
 use self::gate::Gate;
 use self::listen::{Admission, Limits};
@@ -51,6 +53,8 @@ pub struct ServeProps {
     pub filter: Filter,
     /// How to read a foreign file.
     pub open: OpenProps,
+    /// Where pages of large inputs are kept for the next time; none to read everything anew and keep nothing.
+    pub keep: Option<KeepProps>,
     /// Address to listen at; port 0 takes one that is free.
     pub address: SocketAddr,
 }
@@ -78,7 +82,7 @@ impl Server {
     pub fn start(props: ServeProps, progress: &dyn ProgressListener) -> Result<Self> {
         let starting = |source| Error::Io { act: "starting a server", source };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(starting)?;
-        let ServeProps { input, filter, open, address } = props;
+        let ServeProps { input, filter, open, keep, address } = props;
         // A port that is taken is better known before hours of reading than after.
         let bound = runtime.block_on(TcpListener::bind(address));
         let listener = bound.map_err(|source| Error::Bind { address, source })?;
@@ -87,7 +91,7 @@ impl Server {
         let token = Token::new()?;
         let host = host_name();
         let url = url(local, host.as_deref(), &token);
-        let Started { thread, asks, broken } = Worker::start(input, &filter, open, progress)?;
+        let Started { thread, asks, broken } = Worker::start(input, &filter, open, keep.as_ref(), progress)?;
         let app = Arc::new(App::new(Gate::new(token, local.ip(), host), asks));
         let started = StartedWorker { _thread: thread, broken };
         Ok(Self { runtime, listener, app, started, local, url })

@@ -3,6 +3,9 @@
 //! Pages and documents are made once for everybody who waits for them. Of close looks (ranges, instants)
 //! the newest comes first, and one whose client is gone is given up.
 
+#[cfg(test)]
+mod tests;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use floodmark_analyze::Usage;
+use floodmark_analyze::usage::index::UsageIndex;
 use floodmark_event::{Filter, Kind};
 use floodmark_inspect::checkpoints::Checkpoints;
 use floodmark_inspect::page::{Growing, Page, ReadOutcome};
@@ -24,6 +28,7 @@ use serde::Serialize;
 use tokio::sync::{oneshot, watch};
 
 use crate::error::{Error, Result};
+use crate::kept::{KeepProps, KeptPage, Place};
 
 /// Questions that wait; more are turned away.
 const WAITING: usize = 32;
@@ -182,6 +187,8 @@ fn guarded(progress: &watch::Sender<Progress>, tell_broken: oneshot::Sender<()>,
 enum Content {
     /// All there will ever be.
     Complete(Box<Page>),
+    /// The same, as an earlier server made it.
+    Kept(Box<KeptPage>),
     Growing(Box<Growing>),
 }
 
@@ -202,18 +209,51 @@ pub(super) struct Worker {
     has_news: bool,
     told: Instant,
     shown: Option<Shown>,
+    /// Live bytes in fine intervals.
+    index: Option<UsageIndex>,
+    /// Where to keep the page, once it was handed out.
+    place: Option<Place>,
 }
 
 /// A page as it was last made.
 struct Shown {
     version: u64,
-    origin_ns: i64,
+    /// The instant that times in it count from, if there is one.
+    origin_ns: Option<i64>,
     /// The sum that live bytes are, if there are events.
     tally: Option<u8>,
     has_samples: bool,
-    page: Page,
+    /// What it is made of; none if it was kept as it is.
+    page: Option<Page>,
     html: Option<Bytes>,
     json: Option<Bytes>,
+}
+
+impl Shown {
+    fn of(page: Page, version: u64, filter: &Filter) -> Self {
+        Self {
+            version,
+            origin_ns: html::origin_ns(&page),
+            tally: page.events.as_ref().map(|events| tally(filter, &events.usage)),
+            has_samples: page.samples.is_some(),
+            page: Some(page),
+            html: None,
+            json: None,
+        }
+    }
+
+    /// A page that was kept; it is complete, so its version is the first one.
+    fn kept(kept: &KeptPage, version: u64) -> Self {
+        Self {
+            version,
+            origin_ns: kept.origin_ns,
+            tally: kept.tally,
+            has_samples: kept.has_samples,
+            page: None,
+            html: Some(kept.html.clone().into()),
+            json: Some(kept.json.clone().into()),
+        }
+    }
 }
 
 impl Worker {
@@ -222,20 +262,38 @@ impl Worker {
         path: PathBuf,
         filter: &Filter,
         open: OpenProps,
+        keep: Option<&KeepProps>,
         progress: &dyn ProgressListener,
     ) -> Result<Started> {
         let identity = Identity::of(&path)?;
         let input = Input::open(&path, &open)?;
         let filter = input.anchored(filter)?;
         let is_live = input.contents().is_growing;
-        let content = if is_live {
+        let place = keep.filter(|_| !is_live).and_then(|keep| Place::of(keep, &path, &filter, &open));
+        let kept = place.as_ref().and_then(Place::load);
+        let content = if let Some(kept) = kept {
+            Content::Kept(Box::new(kept))
+        } else if is_live {
             let mut growing = Growing::open(&path, &filter)?;
             progress.started(input.name());
             while growing.read()? == ReadOutcome::MoreAvailable {}
             Content::Growing(Box::new(growing))
         } else {
-            Content::Complete(Box::new(input.page(&Query::new(filter.clone(), progress))?))
+            Content::Complete(Box::new(input.indexed_page(&Query::new(filter.clone(), progress))?))
         };
+        let (index, place) = match &content {
+            Content::Kept(kept) => (kept.index.clone(), None),
+            Content::Complete(page) => {
+                let events = page.events.as_ref();
+                let read = events.map_or(0, |part| part.caveats.events_read);
+                let place = place.filter(|place| read >= place.least_events);
+                (events.and_then(|part| part.usage_index.clone()), place)
+            }
+            Content::Growing(_) => (None, None),
+        };
+        // It is that of all events.
+        let is_whole = filter.selects_all() && filter.from_ns.is_none() && filter.to_ns.is_none();
+        let index = index.filter(|_| is_whole);
         let state = if is_live { State::Live } else { State::Ended };
         let progress = Arc::new(watch::Sender::new(Progress { version: 1, state, origin_ns: None }));
         let (sender, questions) = sync_channel(WAITING);
@@ -255,6 +313,8 @@ impl Worker {
             has_news: false,
             told: Instant::now(),
             shown: None,
+            index,
+            place,
         };
         let thread = std::thread::Builder::new().name("floodmark-serve".into());
         let (tell_broken, broken) = oneshot::channel();
@@ -277,6 +337,7 @@ impl Worker {
             self.take(more);
             self.look_closely();
             self.read_on();
+            self.keep();
             self.checkpoints.turn();
         }
     }
@@ -285,7 +346,7 @@ impl Worker {
         match self.content {
             _ if self.checkpoints.is_walking() => Duration::ZERO,
             Content::Growing(_) => TraceFollower::PAUSE,
-            Content::Complete(_) => Duration::from_hours(1),
+            Content::Complete(_) | Content::Kept(_) => Duration::from_hours(1),
         }
     }
 
@@ -349,11 +410,16 @@ impl Worker {
 
     fn range(&mut self, query: RangeQuery, wanted: StillWanted<'_>) -> Result<Option<Bytes>> {
         let shown = self.shown()?;
-        let (origin_ns, tally, has_samples) = (shown.origin_ns, shown.tally, shown.has_samples);
+        let (origin_ns, tally, has_samples) = (shown.origin_ns.unwrap_or(0), shown.tally, shown.has_samples);
         let window = query.since(origin_ns);
         let mut found = Range { origin_ns, ..Range::default() };
         if tally.is_some() {
-            found.usage = zoom::usage(self.zoom(), window, wanted)?;
+            let indexed =
+                self.index.as_ref().map(|index| zoom::indexed_usage(&self.input, index, window, wanted));
+            found.usage = match indexed.transpose()?.flatten() {
+                Some(usage) => Some(usage),
+                None => zoom::usage(self.zoom(), window, wanted)?,
+            };
         }
         if has_samples && wanted() {
             found.samples = zoom::samples(&self.input, window, wanted)?;
@@ -363,7 +429,7 @@ impl Worker {
 
     fn snapshots(&mut self, times: &[i64], wanted: StillWanted<'_>) -> Result<Option<Bytes>> {
         let shown = self.shown()?;
-        let origin_ns = shown.origin_ns;
+        let origin_ns = shown.origin_ns.unwrap_or(0);
         let tally = shown.tally.ok_or(Error::NoEvents)?;
         let times = times.iter().map(|time| origin_ns.saturating_add(*time)).collect();
         let scopes = self.input.scope_paths()?;
@@ -379,13 +445,15 @@ impl Worker {
     fn html(&mut self) -> Result<Bytes> {
         let shown = self.shown()?;
         let hosting = Hosting::Server { version: shown.version };
-        Ok(shown.html.get_or_insert_with(|| html::html(&shown.page, hosting).into()).clone())
+        let make = || shown.page.as_ref().map_or_else(Bytes::new, |page| html::html(page, hosting).into());
+        Ok(shown.html.get_or_insert_with(make).clone())
     }
 
     fn json(&mut self) -> Result<Bytes> {
         let shown = self.shown()?;
         let version = shown.version;
-        Ok(shown.json.get_or_insert_with(|| html::json(&shown.page, version).into()).clone())
+        let make = || shown.page.as_ref().map_or_else(Bytes::new, |page| html::json(page, version).into());
+        Ok(shown.json.get_or_insert_with(make).clone())
     }
 
     /// The page as it is now.
@@ -393,23 +461,17 @@ impl Worker {
         self.tell();
         let version = self.progress.borrow().version;
         if self.shown.as_ref().is_none_or(|shown| shown.version != version) {
-            let page = match &mut self.content {
-                Content::Complete(page) => page.as_ref().clone(),
-                Content::Growing(growing) => growing.page()?,
+            let shown = match &mut self.content {
+                Content::Complete(page) => Shown::of(page.as_ref().clone(), version, &self.filter),
+                Content::Growing(growing) => Shown::of(growing.page()?, version, &self.filter),
+                Content::Kept(kept) => Shown::kept(kept, version),
             };
+            let origin_ns = shown.origin_ns;
             self.progress.send_if_modified(|progress| {
-                progress.origin_ns = html::origin_ns(&page);
+                progress.origin_ns = origin_ns;
                 false
             });
-            self.shown = Some(Shown {
-                version,
-                origin_ns: html::origin_ns(&page).unwrap_or(0),
-                tally: page.events.as_ref().map(|events| tally(&self.filter, &events.usage)),
-                has_samples: page.samples.is_some(),
-                page,
-                html: None,
-                json: None,
-            });
+            self.shown = Some(shown);
         }
         Ok(self.shown.as_mut().expect("it was just made"))
     }
@@ -450,6 +512,23 @@ impl Worker {
         self.tell();
     }
 
+    /// Keeps the page for the next server, once somebody has it. Without it that one only takes longer.
+    fn keep(&mut self) {
+        if self.shown.as_ref().is_none_or(|shown| shown.html.is_none()) {
+            return;
+        }
+        let Some(place) = self.place.take() else { return };
+        let _ = self.on_same(|worker| {
+            let html = String::from_utf8(worker.html()?.to_vec()).unwrap_or_default();
+            let json = String::from_utf8(worker.json()?.to_vec()).unwrap_or_default();
+            let index = worker.index.clone();
+            let shown = worker.shown()?;
+            let (origin_ns, tally, has_samples) = (shown.origin_ns, shown.tally, shown.has_samples);
+            let page = KeptPage { origin_ns, tally, has_samples, html, json, index };
+            place.keep(page).map_err(|source| Error::Io { act: "keeping a page", source })
+        });
+    }
+
     /// What was read stays as it is, whatever became of the trace.
     fn give_up(&mut self, error: &Error) -> State {
         if let Content::Growing(growing) = &mut self.content {
@@ -477,30 +556,4 @@ fn tally(filter: &Filter, usage: &Usage) -> u8 {
 
 fn failed(error: &Error) -> Unanswered {
     Unanswered::Failed(error.messages())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bug_in_what_computes_is_told_and_not_taken_for_much_work() {
-        let state = Progress { version: 1, state: State::Live, origin_ns: None };
-        let progress = Arc::new(watch::Sender::new(state));
-        let (tell_broken, mut broken) = oneshot::channel();
-        let (questions, receiver) = sync_channel(1);
-        let asks = Asks { questions, progress: Arc::clone(&progress), policy: String::new() };
-        let ask = || asks.send(Ask::Page, oneshot::channel().0);
-        assert_eq!(ask(), Ok(()));
-        assert_eq!(ask(), Err(Unanswered::Busy));
-        guarded(&progress, tell_broken, move || {
-            drop(receiver);
-            panic!("a bug");
-        });
-        assert_eq!(broken.try_recv(), Ok(()));
-        assert!(
-            progress.borrow().is_failed() && progress.borrow().json().contains(&Error::Broken.to_string())
-        );
-        assert_eq!(ask(), Err(Unanswered::Broken));
-    }
 }

@@ -76,6 +76,8 @@ pub(crate) struct Reducer<P = UsagePoint> {
     intervals: Vec<Interval<P>>,
     origin_ns: i64,
     shift: u32,
+    /// Whether the origin was given, and points are never all kept.
+    is_aligned: bool,
     seen: u64,
 }
 
@@ -105,8 +107,19 @@ impl<P: Timed> Reducer<P> {
             intervals: Vec::new(),
             origin_ns: 0,
             shift: 0,
+            is_aligned: false,
             seen: 0,
         }
+    }
+
+    /// Makes intervals begin where those of another reducer do, and be no narrower.
+    pub(crate) fn aligned(limit: usize, origin_ns: i64, shift: u32) -> Self {
+        Self { origin_ns, shift, is_aligned: true, ..Self::new(limit) }
+    }
+
+    /// Start of the first interval.
+    pub(crate) fn origin_ns(&self) -> i64 {
+        self.origin_ns
     }
 
     /// Width of the intervals whose extremes are kept; none while every point is.
@@ -116,7 +129,7 @@ impl<P: Timed> Reducer<P> {
 
     #[inline]
     pub(crate) fn push(&mut self, point: P) {
-        if self.intervals.is_empty() {
+        if self.intervals.is_empty() && !self.is_aligned {
             self.exact.push(point);
             if self.exact.len() > self.limit {
                 self.origin_ns = self.exact[0].point().time_ns;

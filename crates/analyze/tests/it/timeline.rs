@@ -1,10 +1,12 @@
 //! Timelines that are reduced or streamed keep what matters.
 
+use floodmark_analyze::usage::index::{IndexedWindow, UsageIndexFold};
 use floodmark_analyze::{
     DomainSeriesFold, Pass, SpaceSeriesFold, StatsFold, UsageFold, UsageMode, UsagePoint, UsageStream,
 };
 use floodmark_event::Event;
 use floodmark_event::Filter;
+use floodmark_event::units::Instant;
 use floodmark_testkit::{Workload, WorkloadProps};
 use proptest::prelude::*;
 
@@ -49,7 +51,104 @@ fn check_reduced(events: &[Event], filter: &Filter, limit: usize) -> Result<(), 
     Ok(())
 }
 
+/// Compares a window that is answered from an index, or from its own rows, with one that is read from the beginning.
+fn check_index(
+    events: &[Event],
+    (from_ns, to_ns): (i64, i64),
+    limits: (usize, usize),
+) -> Result<(), TestCaseError> {
+    let (fine, limit) = limits;
+    let Some(index) = fold(events, &Filter::default(), 7, UsageIndexFold::limited(fine)) else {
+        return Ok(());
+    };
+    let filter =
+        Filter { from_ns: Some(Instant::At(from_ns)), to_ns: Some(Instant::At(to_ns)), ..Filter::default() };
+    let exact = fold(events, &filter, 1000, UsageFold::new(UsageMode::Exact));
+    let reduced = fold(events, &filter, 1000, UsageFold::new(UsageMode::Reduced(limit)));
+    let found = match index.window(from_ns, to_ns, limit) {
+        IndexedWindow::Known(found) => found,
+        IndexedWindow::Read { from_ns: read_ns, live_bytes } => {
+            if !index.is_plain() {
+                return Ok(());
+            }
+            prop_assert!(read_ns <= from_ns);
+            let own: Vec<Event> =
+                events.iter().filter(|event| (read_ns..=to_ns).contains(&event.time_ns)).copied().collect();
+            let mut rows = index.rows(from_ns, live_bytes, limit);
+            for chunk in own.chunks(5) {
+                rows.update(&batch(chunk));
+            }
+            let found = rows.finish(to_ns);
+            prop_assert_eq!(&found.points, &reduced.points);
+            prop_assert_eq!(found.interval_ns, reduced.interval_ns);
+            found
+        }
+    };
+    if found.exact {
+        prop_assert_eq!(&found.points, &exact.points);
+        prop_assert_eq!((found.peak_bytes, found.live_bytes), (exact.peak_bytes, exact.live_bytes));
+        return Ok(());
+    }
+    if found.points == reduced.points {
+        return Ok(());
+    }
+    // The first interval of the index may lie in the window in part; it is left out.
+    let Some(begin) = found.points.first() else { return Ok(()) };
+    let last_before = |time_ns: i64| exact.points.iter().rev().find(|point| point.time_ns < time_ns);
+    for (at, point) in found.points.iter().enumerate() {
+        let is_carried =
+            at == 0 && last_before(point.time_ns).is_some_and(|last| last.live_bytes == point.live_bytes);
+        prop_assert!(is_carried || exact.points.contains(point), "{:?} is made up", point);
+    }
+    let width_ns = found.interval_ns.unwrap();
+    // What was live at the beginning counts for both.
+    let later = exact.points.iter().filter(|point| point.time_ns >= begin.time_ns && *point != begin);
+    let all: Vec<UsagePoint> = std::iter::once(begin).chain(later).copied().collect();
+    let kept = |from: i64| {
+        let inside = move |point: &&UsagePoint| (from..from + width_ns as i64).contains(&point.time_ns);
+        let found: Vec<u64> = found.points.iter().filter(inside).map(|point| point.live_bytes).collect();
+        let all: Vec<u64> = all.iter().filter(inside).map(|point| point.live_bytes).collect();
+        (found, all)
+    };
+    // Intervals of the answer begin at multiples of their width after the first change of all.
+    let origin_ns = events.iter().find(|event| event.bytes > 0).map_or(0, |event| event.time_ns);
+    let first = origin_ns + (begin.time_ns - origin_ns).div_euclid(width_ns as i64) * width_ns as i64;
+    for from in (first..=to_ns).step_by(width_ns as usize) {
+        // Of the last interval only a part may lie in the window.
+        if from < begin.time_ns || from + width_ns as i64 > to_ns {
+            continue;
+        }
+        let (found, all) = kept(from);
+        prop_assert_eq!(found.iter().max(), all.iter().max());
+        prop_assert_eq!(found.iter().min(), all.iter().min());
+        prop_assert_eq!(found.last(), all.last());
+    }
+    Ok(())
+}
+
 proptest! {
+    #[test]
+    fn a_window_of_an_index_is_that_of_all_events(
+        seed in any::<u64>(), live in 1..200usize, fine in 200..4000usize, limit in 16..200usize,
+        from in 0.0..1.0f64, share in 0.0..1.0f64,
+    ) {
+        let props = WorkloadProps { seed, live, events: 3000, ..WorkloadProps::default() };
+        let events: Vec<Event> = Workload::new(props).events().collect();
+        let (first, last) = (events[0].time_ns, events[events.len() - 1].time_ns);
+        let from_ns = first + ((last - first) as f64 * from) as i64;
+        let to_ns = from_ns + ((last - from_ns) as f64 * share) as i64;
+        check_index(&events, (from_ns, to_ns), (fine, limit))?;
+    }
+
+    #[test]
+    fn an_index_of_odd_events_is_right_or_says_that_rows_are_not_enough(
+        mut events in events(), from in 0..500i64, length in 0..500i64,
+    ) {
+        events.sort_by_key(|event| event.time_ns);
+        check_index(&events, (1000 + from, 1000 + from + length), (16, 16))?;
+        check_index(&events, (1000 + from, 1000 + from + length), (1000, 1000))?;
+    }
+
     #[test]
     fn a_reduced_timeline_keeps_every_interval_s_extremes(events in events(), filter in filter()) {
         check_reduced(&events, &filter, 16)?;

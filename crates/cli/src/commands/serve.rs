@@ -8,11 +8,12 @@ use std::process::{Command, Stdio};
 
 use anyhow::Result;
 use clap::Args;
-use floodmark_serve::{ServeProps, Server};
+use floodmark_serve::{KeepProps, ServeProps, Server};
 use floodmark_view::plain;
 
 use crate::args::{FilterArgs, ReadingArgs};
 use crate::ask::refuse_stdin;
+use crate::env::{self, EnvVars};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 use crate::progress::Bars;
@@ -22,6 +23,9 @@ use crate::progress::Bars;
 /// Serves the page of 'floodmark report' at the address it prints. The page follows a trace that is being
 /// recorded, and zooms down to single events. Only this machine can reach the page, and only with the token
 /// in the printed address.
+///
+/// The page of a recording with a million events or more is kept in the cache directory of this user
+/// (~/.cache/floodmark, at most 1 GiB), so that it opens at once the next time.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
@@ -37,11 +41,17 @@ pub(crate) struct ServeArgs {
     /// Open the page in a browser
     #[arg(long)]
     open: bool,
+    /// Read everything anew, and keep nothing for the next time
+    #[arg(long)]
+    no_cache: bool,
     #[command(flatten)]
     filter: FilterArgs,
     #[command(flatten)]
     reading: ReadingArgs,
 }
+
+/// Events from which on a page is kept: reading fewer takes less than a second.
+const LEAST_EVENTS: u64 = 1_000_000;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,6 +66,7 @@ impl ServeArgs {
             input: self.input.clone(),
             filter: self.filter.props(),
             open: self.reading.props(),
+            keep: keep().filter(|_| !self.no_cache),
             address: (self.bind, self.port).into(),
         };
         let server = Server::start(props, &Bars::new(printer))?;
@@ -76,6 +87,14 @@ impl ServeArgs {
         server.run()?;
         Ok(ExitStatus::Success)
     }
+}
+
+/// Where pages of large inputs are kept; none without a home directory.
+fn keep() -> Option<KeepProps> {
+    let absolute = |name| env::value(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache =
+        absolute(EnvVars::CACHE_HOME).or_else(|| absolute(EnvVars::HOME).map(|home| home.join(".cache")))?;
+    Some(KeepProps { folder: cache.join("floodmark"), least_events: LEAST_EVENTS })
 }
 
 /// Starts a browser; that it cannot be started is no reason to fail.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use floodmark_analyze::usage::index::UsageIndexFold;
 use floodmark_analyze::{
     Caveats, CaveatsFold, Cuts, FragmentationFold, FragmentationOptions, GroupBy, HoldersFold, LeaksFold,
     LeaksOptions, LifetimesFold, LifetimesOptions, LineLabels, LineRanks, Mark, Pass, RunFold, RunMemory,
@@ -22,7 +23,16 @@ const BLOCKS: usize = 200;
 
 /// What is found out about events.
 type Folds = (Counts, HoldersFold, LeaksFold, LifetimesFold, Option<FragmentationFold>);
-type Counts = (StatsFold, UsageFold, CaveatsFold);
+type Counts = (StatsFold, UsageFold, CaveatsFold, Option<UsageIndexFold>);
+
+/// Whether to make an index of live bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Indexing {
+    /// No index.
+    Off,
+    /// An index, if the input can have one.
+    On,
+}
 
 /// What events tell, so far.
 pub struct EventFolds {
@@ -33,21 +43,31 @@ pub struct EventFolds {
 impl EventFolds {
     /// Starts with what `narrow` selects; `scopes` says what scopes are about.
     pub fn new(filter: &Filter, scopes: ScopeRoles) -> Self {
-        Self::start(filter, scopes, Some(gaps()))
+        Self::start(filter, scopes, Some(gaps()), Indexing::Off)
     }
 
     /// The same for who looks at gaps elsewhere: that takes longer than all else together.
-    pub fn without_gaps(filter: &Filter, scopes: ScopeRoles) -> Self {
-        Self::start(filter, scopes, None)
+    pub fn without_gaps(filter: &Filter, scopes: ScopeRoles, indexing: Indexing) -> Self {
+        Self::start(filter, scopes, None, indexing)
     }
 
-    fn start(filter: &Filter, scopes: ScopeRoles, gaps: Option<FragmentationFold>) -> Self {
+    fn start(
+        filter: &Filter,
+        scopes: ScopeRoles,
+        gaps: Option<FragmentationFold>,
+        indexing: Indexing,
+    ) -> Self {
         let ways = [GroupBy::Thread, GroupBy::Stream, GroupBy::Size, GroupBy::Device, GroupBy::Process];
         let watermark =
             WatermarkOptions { group_by: ways.to_vec(), limit: Some(BLOCKS), ..WatermarkOptions::default() };
         let leaks = LeaksOptions { limit: Some(BLOCKS), scopes, ..LeaksOptions::default() };
         let folds = (
-            (StatsFold::default(), UsageFold::new(UsageMode::Reduced(POINTS)), CaveatsFold::default()),
+            (
+                StatsFold::default(),
+                UsageFold::new(UsageMode::Reduced(POINTS)),
+                CaveatsFold::default(),
+                (indexing == Indexing::On).then(UsageIndexFold::default),
+            ),
             HoldersFold::new(watermark),
             LeaksFold::new(leaks),
             LifetimesFold::new(LifetimesOptions { limit: Some(BLOCKS), ..LifetimesOptions::default() }),
@@ -74,7 +94,7 @@ impl EventFolds {
 
     /// What is known so far.
     pub fn finish(&mut self, tables: &Tables) -> EventsPart {
-        let ((stats, usage, caveats), (watermark, holders), leaks, lifetimes, fragmentation) =
+        let ((stats, usage, caveats, usage_index), (watermark, holders), leaks, lifetimes, fragmentation) =
             self.pass.finish(tables);
         let caveats = Caveats { events_read: self.events_read, ..caveats };
         let (leaks, snapshots) = (Some(leaks), Snapshots::default());
@@ -83,6 +103,7 @@ impl EventFolds {
         EventsPart {
             stats,
             usage,
+            usage_index: usage_index.flatten(),
             watermark,
             holders,
             leaks,
