@@ -22,7 +22,7 @@ use floodmark_store::{Manifest, Trace, is_trace};
 
 use crate::error::{Error, Result};
 use crate::lock::{self, HeldFile, LockState, Lockable as _};
-use crate::recording::{host, is_empty, set_aside};
+use crate::recording::{host, is_empty, remove_trace, set_aside};
 
 /// File that names the job whose ranks record into a trace, and that is locked while they do.
 const JOB_FILE: &str = "segments/job";
@@ -220,7 +220,7 @@ impl Membership {
         });
         let is_empty = !has_tail && !has_parts;
         if is_empty {
-            let _ = fs::remove_dir_all(&self.trace);
+            remove_trace(&self.trace);
         }
         is_empty
     }

@@ -148,7 +148,7 @@ impl ReservedDirectory {
     /// Restores what was there. A trace that cannot be put back stays where it was set aside.
     fn restore(&self) {
         if self.is_new {
-            let _ = fs::remove_dir_all(&self.trace);
+            remove_trace(&self.trace);
         }
         if let Some(replaced) = &self.replaced {
             let _ = fs::rename(replaced, &self.trace);
@@ -195,6 +195,15 @@ pub(crate) fn set_aside(path: &Path) -> Result<Option<PathBuf>> {
     fs::rename(path, &aside)
         .map_err(|source| Error::Io { act: format!("replacing {}", path.display()), source })?;
     Ok(Some(aside))
+}
+
+/// Deletes a trace into which nothing was recorded, under another name first: a launcher that kills its ranks must not leave
+/// half of one, which would be neither readable nor replaced by the next recording.
+pub(crate) fn remove_trace(path: &Path) {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let doomed = path.with_file_name(format!(".{name}.{}.removed", std::process::id()));
+    let is_renamed = fs::rename(path, &doomed).is_ok();
+    let _ = fs::remove_dir_all(if is_renamed { &doomed } else { path });
 }
 
 /// Makes the first of `name.flood`, `name-2.flood`, … that is not there.

@@ -1,6 +1,7 @@
 //! MPI jobs: watched as a whole, and rank by rank, with both launchers that people use.
 
 use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -196,6 +197,31 @@ fn one_trace_of_all_ranks(mpi: &Mpi) {
     if test.path("none.flood").exists() {
         let info = test.run(&["info", "none.flood", "--json"]).json();
         assert_eq!(info["memory"]["processes"].as_u64().unwrap_or(0), 0, "{info}");
+    }
+}
+
+#[test]
+fn a_rank_that_is_killed_while_it_removes_its_trace_leaves_no_half_of_it() {
+    let test = CliTest::new();
+    // Each file and directory of the trace is removed by one call, and it is killed before one of them.
+    for call in 1.. {
+        let (name, inject) = (format!("{call}.flood"), format!("inject=unlinkat:signal=SIGKILL:when={call}"));
+        let mut command = Command::new("strace");
+        command
+            .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=unlinkat", "-e", &inject])
+            .arg(floodmark());
+        command.args(["run", "-q", "-o", &name, "--", "./no-such-program"]).current_dir(test.path("."));
+        let output = command.env("PMI_RANK", "0").env("PMI_SIZE", "1").stdin(Stdio::null()).output();
+        let output = output.expect("this test needs strace");
+        assert!(!output.status.success(), "{call}");
+        if output.status.signal().is_none() {
+            assert!(call > 4, "it was killed while it removed the trace: {output:?}");
+            assert!(!test.path(&name).exists());
+            return;
+        }
+        if test.path(&name).exists() {
+            test.run(&["info", &name, "--json"]).ok();
+        }
     }
 }
 
