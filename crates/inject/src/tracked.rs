@@ -1,10 +1,10 @@
 //! Addresses of the blocks that were recorded, where not all are: only their frees are recorded.
 //!
-//! Most frees are of blocks that were not. A table of marks says so without a lock and nearly always at once; it has 8 KiB
-//! and stays in the processor's first cache. Behind it is one of small counters, for programs with many recorded blocks,
-//! and the addresses themselves, behind a lock.
+//! Most frees are of blocks that were not. A table of marks says so without a lock and nearly always at once; it has 1 KiB
+//! and leaves the processor's first cache to the program. Behind it is one of small counters, for programs with many
+//! recorded blocks, and the addresses themselves, behind a lock.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::pid_lock::{Got, PidLock};
 
@@ -12,8 +12,8 @@ const COUNTERS: usize = 1 << 17;
 
 /// How many recorded blocks there are whose address leads to a counter. One that reached the largest number stays there.
 static COUNTS: [AtomicU8; COUNTERS] = [const { AtomicU8::new(0) }; COUNTERS];
-/// Not zero if any of the counters that share a mark is not; changed by those who hold the lock of the addresses.
-static MARKS: [AtomicU8; MARK_COUNT] = [const { AtomicU8::new(0) }; MARK_COUNT];
+/// A bit for counters that share a mark, set if any of them is not zero; changed by those who hold the lock of the addresses.
+static MARKS: [AtomicU64; MARK_COUNT / 64] = [const { AtomicU64::new(0) }; MARK_COUNT / 64];
 const MARK_COUNT: usize = 1 << 13;
 /// Counters that share a mark.
 const SHARED: usize = COUNTERS / MARK_COUNT;
@@ -37,18 +37,27 @@ fn counter(address: usize) -> &'static AtomicU8 {
     &COUNTS[place(address, COUNTERS)]
 }
 
-/// The mark of an address: that of all counters whose places begin with the same bits.
+/// Whether the mark of an address is set: that of all counters whose places begin with the same bits.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "part of the recording path")]
-fn mark(address: usize) -> &'static AtomicU8 {
-    &MARKS[place(address, MARK_COUNT)]
+fn is_marked(address: usize) -> bool {
+    let mark = place(address, MARK_COUNT);
+    MARKS[mark / 64].load(Ordering::Relaxed) >> (mark % 64) & 1 != 0
+}
+
+/// Sets or clears the mark of an address. The caller holds the lock of the addresses.
+fn set_mark(address: usize, is_set: bool) {
+    let mark = place(address, MARK_COUNT);
+    let (word, bit) = (&MARKS[mark / 64], 1 << (mark % 64));
+    let before = word.load(Ordering::Relaxed);
+    word.store(if is_set { before | bit } else { before & !bit }, Ordering::Relaxed);
 }
 
 /// Whether a block may have been recorded.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "part of the recording path")]
 pub(crate) fn may_be_tracked(address: usize) -> bool {
-    mark(address).load(Ordering::Relaxed) != 0 && counter(address).load(Ordering::Relaxed) != 0
+    is_marked(address) && counter(address).load(Ordering::Relaxed) != 0
 }
 
 /// Makes [`may_be_tracked`] true for a block for good.
@@ -56,7 +65,7 @@ pub(crate) fn mark_for_good(address: usize) {
     ADDRESSES.locked(|addresses, got| {
         addresses.sound(got);
         counter(address).store(u8::MAX, Ordering::Relaxed);
-        mark(address).store(1, Ordering::Relaxed);
+        set_mark(address, true);
     });
 }
 
@@ -66,7 +75,7 @@ pub(crate) fn track(address: usize) {
         addresses.sound(got).insert(address);
         let counter = counter(address);
         counter.store(counter.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
-        mark(address).store(1, Ordering::Relaxed);
+        set_mark(address, true);
     });
 }
 
@@ -82,7 +91,7 @@ pub(crate) fn untrack(address: usize) -> bool {
             }
             let first = place(address, MARK_COUNT) * SHARED;
             if COUNTS[first..first + SHARED].iter().all(|count| count.load(Ordering::Relaxed) == 0) {
-                mark(address).store(0, Ordering::Relaxed);
+                set_mark(address, false);
             }
         }
         was_tracked

@@ -166,3 +166,19 @@ fn options_say_what_is_recorded() {
     let ran = test.run(&["run", "--heap", "--heap-library", "/no/such.so", "--", "true"]);
     assert!(ran.code == 2 && ran.stderr.contains("opening /no/such.so"), "{}", ran.stderr);
 }
+
+#[test]
+fn the_heap_of_a_running_process_is_refused_with_the_reason_and_what_to_do() {
+    let test = CliTest::new();
+    let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+    let ran = test.run(&["attach", "--heap", &sleeper.id().to_string(), "-o", "heap.flood"]);
+    let still_runs = sleeper.try_wait().unwrap().is_none();
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    assert!(still_runs, "the process was disturbed");
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    for part in ["cannot be recorded", "loaded when a program starts", "floodmark run --heap -- sleep 60"] {
+        assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
+    }
+    assert!(!test.path("heap.flood").exists());
+}
