@@ -1,10 +1,13 @@
 //! Jobs on several nodes. The nodes are this host: a program called `ssh` has agents started by a stand-in for sshd, so
 //! that a connection can be cut, an agent killed and a node lost without any network. Real hosts are in the testkit's beds.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::collections::HashMap;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{fs, io};
 
 use floodmark_analyze::RunMemory;
 use floodmark_cluster::spool::Spool;
@@ -49,6 +52,7 @@ done
 /// Stands in for `pbs_tmrsh` and `pbsdsh`: no streams, one task by the number of its line in the list of nodes.
 const TMRSH: &str = r#"#!/bin/sh
 host=$1; shift
+[ -z "$FAR" ] || for word; do shift; set -- "$@" "$(echo "$word" | sed 's|/run\.nodes/|/far.nodes/|')"; done
 SLURMD_NODENAME=$host "$@" < /dev/null
 "#;
 const PBSDSH: &str = r#"#!/bin/sh
@@ -335,6 +339,86 @@ fn pbs_tools_without_streams_use_files() {
         assert!(words.contains("2 of 2 nodes were recorded completely"), "{launcher}: {words}");
         assert_eq!((bed.observers("n1"), bed.observers("n2")), (1, 1));
         assert!(!bed.test.path("run.nodes").exists());
+    }
+}
+
+/// Two views of a shared directory, as clients of a network file system have them: what one side appends the other sees later, and
+/// first the second half of it, behind zeros.
+struct LateViews {
+    directories: [PathBuf; 2],
+    /// Bytes of each file that the other side sees, and what it sees next.
+    seen: HashMap<PathBuf, (u64, Option<Vec<u8>>)>,
+}
+
+impl LateViews {
+    fn turn(&mut self) {
+        for (from, to, extension) in [(0, 1, "to-agent"), (1, 0, "from-agent")] {
+            let Ok(entries) = fs::read_dir(&self.directories[from]) else { continue };
+            for path in entries.flatten().map(|entry| entry.path()) {
+                if path.extension().is_some_and(|found| found == extension) {
+                    let other = self.directories[to].join(path.file_name().unwrap());
+                    // A file that is being removed is gone at any time.
+                    let _ = self.show(&path, &other);
+                }
+            }
+        }
+    }
+
+    fn show(&mut self, path: &Path, other: &Path) -> io::Result<()> {
+        let (seen, next) = self.seen.entry(path.to_owned()).or_default();
+        let file = fs::File::options().write(true).create(true).truncate(false).open(other)?;
+        if let Some(bytes) = next.take() {
+            file.write_all_at(&bytes, *seen)?;
+            *seen = file.metadata()?.len();
+            return Ok(());
+        }
+        let mut bytes = fs::read(path)?.split_off(*seen as usize);
+        let half = bytes.len() / 2;
+        file.write_all_at(&bytes[half..], *seen + half as u64)?;
+        bytes.truncate(half);
+        *next = Some(bytes);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_shared_directory_that_shows_files_late_and_in_pieces_delays_and_loses_nothing() {
+    let bed = Bed::new();
+    bed.test.write("nodefile", "n1\nn2\n");
+    let directories = ["run.nodes", "far.nodes"].map(|name| bed.test.path(name));
+    fs::create_dir(&directories[1]).unwrap();
+    let is_over = AtomicBool::new(false);
+    let mut views = LateViews { directories, seen: HashMap::new() };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                views.turn();
+                std::thread::sleep(Duration::from_millis(60));
+            }
+        });
+        let ended = SetOnDrop(&is_over);
+        let mut command = bed.test.command(&["run", "-o", "run.flood"]);
+        command.env("FAR", "1");
+        let mut job = bed.start_as(command, &["--pbs", "--launcher", "pbs_tmrsh"]);
+        let members = ["n1", "n2"].map(|node| job.member(node));
+        for pid in members {
+            job.wait_for_member(pid);
+        }
+        let words = job.finish();
+        drop(ended);
+        assert!(words.contains("2 of 2 nodes were recorded completely"), "{words}");
+        assert_eq!((bed.observers("n1"), bed.observers("n2")), (1, 1), "{words}");
+        // Of both nodes the messages went through both views.
+        assert_eq!(fs::read_dir(bed.test.path("far.nodes")).unwrap().count(), 4);
+    });
+}
+
+/// Sets a flag when it goes, so that a thread ends whatever happens.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
