@@ -197,7 +197,9 @@ impl ProcessMapFold {
         rows.sort_by_key(|(process, _)| *process);
         let mut shift = rows.iter().map(|(_, course)| course.shift).max()?;
         let (first, end) = loop {
-            rows.iter_mut().for_each(|(_, course)| course.widen(shift));
+            for (_, course) in &mut rows {
+                course.widen(shift);
+            }
             let first = rows.iter().filter_map(|(_, course)| course.row.first()).min()?;
             let end = rows.iter().map(|(_, course)| course.row.end()).max()?;
             if end.saturating_sub(first) <= MOST_COLUMNS as i64 {

@@ -12,11 +12,15 @@ use crate::logs::make_log;
 use crate::measure::{self, Samples};
 
 /// Questions, by what the peer in pandas calls them.
-const QUESTIONS: [(&str, &str); 3] = [
+const QUESTIONS: [(&str, &str); 4] = [
     ("count", "select count(*) from events"),
     (
         "group",
         "select thread, stream, count(*), sum(bytes) from events group by thread, stream order by 1, 2",
+    ),
+    (
+        "totals",
+        "select thread, stream, sum(events), sum(bytes) from totals group by thread, stream order by 1, 2",
     ),
     ("join", "select count(*), avg(lifetime_ns) from blocks"),
 ];
@@ -32,6 +36,8 @@ pub(crate) fn run(folder: &Path, events: u64, python: &Path, repeat: usize) -> R
     let manifest = floodmark_store::Trace::open(&trace)?.manifest().clone();
     let parts: Vec<_> = manifest.parts_of("event").map(|part| trace.join("event").join(&part.file)).collect();
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
+    // `totals` is ours: the others group events.
+    let of_events = QUESTIONS[1];
     let mut found: Vec<[(Samples, Samples, Samples); 3]> = Vec::new();
     for round in 0..repeat {
         for (at, (name, query)) in QUESTIONS.iter().enumerate() {
@@ -39,9 +45,10 @@ pub(crate) fn run(folder: &Path, events: u64, python: &Path, repeat: usize) -> R
             let mut ours = Command::new(&program);
             ours.arg("sql").arg(&trace).arg(query);
             let mut duckdb = Command::new(python);
-            duckdb.arg(peers.join("sql_duckdb.py")).arg(&views_file).arg(query);
+            let (peer_name, peer_query) = if *name == "totals" { of_events } else { (*name, *query) };
+            duckdb.arg(peers.join("sql_duckdb.py")).arg(&views_file).arg(peer_query);
             let mut pandas = Command::new(python);
-            pandas.arg(peers.join("sql_pandas.py")).arg(name).args(&parts);
+            pandas.arg(peers.join("sql_pandas.py")).arg(peer_name).args(&parts);
             if round == 0 {
                 found.push(Default::default());
             }

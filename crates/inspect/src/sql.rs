@@ -9,6 +9,7 @@
 //! | `raw_event`, `raw_sample` … | the tables of FORMAT.md as they are, times in nanoseconds |
 //! | `blocks` | each allocation with its end, found by the one matcher of frees to allocations |
 //! | `peaks` | highest live bytes by process, device, kind and resource |
+//! | `totals` | events counted and added up by the columns that a query uses |
 //! | `leaks` | the blocks that `floodmark leaks` lists |
 //! | `events`, `samples`, `calls`, `output`, `scopes`, `processes` | views, see [`VIEWS`] |
 
@@ -17,6 +18,7 @@ mod duckdb;
 mod parquet;
 mod table;
 mod temporary;
+mod totals;
 
 use std::sync::Arc;
 
@@ -29,6 +31,7 @@ use rusqlite::types::{Value, ValueRef};
 
 use self::blocks::BLOCK_COLUMNS;
 use self::table::{RowsOf, SqlColumn, register};
+use self::totals::TOTAL_COLUMNS;
 use crate::error::{Error, Result};
 use crate::input::Input;
 use crate::query::Query;
@@ -157,6 +160,12 @@ impl Sql {
             BLOCK_COLUMNS.iter().map(|column| (*column).into()).collect(),
             RowsOf::Blocks(Arc::clone(&trace)),
         )?;
+        register(
+            &connection,
+            "totals",
+            TOTAL_COLUMNS.iter().map(|column| (*column).into()).collect(),
+            RowsOf::Totals(Arc::clone(&trace)),
+        )?;
         // These are answers of their own, which take a pass each; a query that uses them names them.
         let names = |table: &str| query.to_lowercase().contains(table) && input.contents().has_events;
         let peaks = if names("peaks") { peaks(input)? } else { Vec::new() };
@@ -212,7 +221,7 @@ impl std::fmt::Debug for Sql {
     }
 }
 
-const NO_SELECT: &str = "only one SELECT runs; tables: events, blocks, samples, calls, output, scopes, processes, peaks, \
+const NO_SELECT: &str = "only one SELECT runs; tables: events, totals, blocks, samples, calls, output, scopes, processes, peaks, \
                          leaks, and raw_event, raw_sample ... as in FORMAT.md";
 
 const PEAK_COLUMNS: [(&str, &str); 12] = [

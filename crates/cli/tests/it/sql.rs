@@ -141,3 +141,49 @@ fn a_query_without_end_ends_at_ctrl_c() {
     child.wait().unwrap();
     assert!(asked.elapsed() < Duration::from_secs(5));
 }
+
+#[test]
+fn totals_are_those_of_grouping_events() {
+    let test = CliTest::new();
+    job(&test, 3, 400);
+    for keys in [
+        "process, thread, stream",
+        "action",
+        "stream, action, kind, device",
+        "thread, resource, name",
+        "process",
+    ] {
+        let of_events = format!("select {keys}, count(*) as events, total(bytes) as bytes from events");
+        let of_totals = format!("select {keys}, sum(events) as events, total(bytes) as bytes from totals");
+        for rest in ["", "where action = 'alloc'", "where process = 2 and stream <> 0"] {
+            let rest = format!("{rest} group by {keys} order by {keys}");
+            let expected = rows(&test, &format!("{of_events} {rest}"));
+            assert!(!expected.as_array().unwrap().is_empty());
+            assert_eq!(rows(&test, &format!("{of_totals} {rest}")), expected, "{keys} {rest}");
+        }
+    }
+    let all = rows(&test, "select count(*) as n, sum(events) as events from totals")[0].clone();
+    assert_eq!(all, json!({"n": 1, "events": 1200}));
+    assert_eq!(
+        rows(&test, "select site, sum(events) from totals group by site").as_array().unwrap().len(),
+        1
+    );
+}
+
+#[test]
+fn totals_by_site_are_those_of_blocks() {
+    let test = CliTest::new();
+    let heap = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/heap/memray_1.20.bin");
+    test.run(&["import", "-q", heap, "-o", "job.flood"]).ok();
+    let blocks = rows(
+        &test,
+        "select site, kind, count(*) as events, sum(bytes) as bytes from blocks group by site, kind order by site, kind",
+    );
+    assert!(blocks.as_array().unwrap().len() > 3, "{blocks}");
+    let totals = rows(
+        &test,
+        "select site, kind, sum(events) as events, sum(bytes) as bytes from totals where action = 'alloc' \
+         group by site, kind order by site, kind",
+    );
+    assert_eq!(totals, blocks);
+}

@@ -23,6 +23,7 @@ use rusqlite::{Connection, Result as SqlResult};
 
 use crate::error::Result;
 use crate::sql::blocks::BlockRows;
+use crate::sql::totals::totals;
 
 /// A column of a virtual table.
 #[derive(Clone, Debug)]
@@ -53,6 +54,7 @@ impl SqlColumn {
 pub(super) enum RowsOf {
     Table(Arc<Trace>, Table),
     Blocks(Arc<Trace>),
+    Totals(Arc<Trace>),
     Known(Arc<Vec<Vec<Value>>>),
 }
 
@@ -224,6 +226,7 @@ impl TraceCursor<'_> {
         self.row_id = 0;
         self.rows = match &self.spec.rows {
             RowsOf::Known(rows) => CursorRows::Known(Arc::clone(rows), 0),
+            RowsOf::Totals(trace) => CursorRows::Known(Arc::new(totals(trace, used, props.processes)?), 0),
             RowsOf::Blocks(trace) => CursorRows::Blocks(Box::new(BlockRows::open(trace, props.processes)?)),
             RowsOf::Table(trace, table) => {
                 // From the 64th column on SQLite does not say which are used.
