@@ -194,7 +194,7 @@ def export_of_nsys():
     other = {kind: ask("stats", export, "--kind", kind)["peak_bytes"] for kind in ("managed", "pinned", "static")}
 
     def shapes(answer):
-        return sorted((block["bytes"], re.sub(r" \[.*", "", block["site"])) for block in answer["blocks"])
+        return sorted((block["bytes"], re.sub(r" [\[(].*", "", block["site"])) for block in answer["blocks"])
 
     def own_frames(block):
         names = [re.sub(r" \[.*| .*\.cu:.*", "", frame) for frame in block["stack"]]
@@ -342,7 +342,7 @@ def cost_of_pairs():
 def cost_of_training():
     """What a training step of PyTorch costs."""
     script = HERE / "programs/torch_figures.py"
-    modes = {"bare": None, "driver": "driver", "framework": "framework", "all": "all"}
+    modes = {"bare": None, "driver": "driver", "all": "all"}
     if shell([FLOODMARK, "run", "--gpu=all", "-o", WORK / "probe.flood", "--", "true"], status=None).returncode:
         modes = {"bare": None, "driver": "driver"}
     taken = {mode: [] for mode in modes}

@@ -18,7 +18,7 @@ pub(crate) struct GpuArgs {
     ///
     /// The driver loads a library when CUDA is initialized; calls are seen through CUPTI, or by interposed functions where
     /// another tool holds CUPTI or there is none. Programs without CUDA are not concerned. Tensors of PyTorch are
-    /// recorded with --gpu=all. What CuPy and RMM do with memory that they hold is recorded by the Python package: see
+    /// recorded with --gpu=all. What other frameworks do with memory that they hold is recorded by the Python package: see
     /// docs/gpu.md
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "driver")]
     pub(crate) gpu: Option<GpuLevel>,

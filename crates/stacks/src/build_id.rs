@@ -1,7 +1,7 @@
 //! Build ids in files of modules: read as the loader's headers name them, so that what was recorded from memory and what a
 //! file has are the same notes.
 //!
-//! Sections are not looked at: other notes have the number of a build id too (SystemTap's probes, for one).
+//! Sections are not looked at: other notes have the number of a build id too (probes of `SystemTap`, for one).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
