@@ -1,5 +1,6 @@
 //! `floodmark report` writes one HTML file that is complete and harmless.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
@@ -213,4 +214,29 @@ fn the_story_of_a_run_without_stacks_says_how_to_find_the_code() {
     let torch = fixture("torch/snapshot_torch2.11.pickle.gz");
     let told = story(&test.run(&["report", &torch, "-o", "-"]).ok().stdout).join("\n");
     assert!(!told.contains("To find the code"), "{told}");
+}
+
+#[test]
+fn the_story_of_a_log_without_stacks_says_what_to_change_and_how_to_find_the_code() {
+    let test = CliTest::new();
+    let mut log = String::from("Thread,Time,Action,Pointer,Size,Stream\n");
+    for step in 0..1200 {
+        let time = |us: u32| format!("10:00:{:02}.{:06}", step / 100, step % 100 * 10_000 + us);
+        if step % 100 == 0 {
+            let _ = writeln!(log, "1,{},allocate,0x{:x}000000,16777216,0x0", time(0), step + 16);
+        }
+        let _ = writeln!(log, "2,{},allocate,0x100,4096,0x1\n2,{},free,0x100,4096,0x1", time(10), time(20));
+    }
+    test.write("log.csv", &log);
+    let input = test.path("log.csv").display().to_string();
+    let told = story(&test.run(&["report", &input, "-o", "-"]).ok().stdout).join("\n");
+    assert!(told.contains("1,200 of 1,212 blocks (4.69 MiB in all) lived shorter than 1.00 ms"), "{told}");
+    assert!(told.contains("make smaller, blocks of 16.0 MiB to 32.0 MiB"), "{told}");
+    assert!(told.contains("To find the code: 'floodmark run --gpu -- COMMAND'"), "{told}");
+    // Nothing lives shortly in the same log without its small blocks.
+    let few: Vec<&str> = log.lines().filter(|line| !line.starts_with('2')).collect();
+    test.write("few.csv", few.join("\n"));
+    let input = test.path("few.csv").display().to_string();
+    let told = story(&test.run(&["report", &input, "-o", "-"]).ok().stdout).join("\n");
+    assert!(!told.contains("lived shorter"), "{told}");
 }

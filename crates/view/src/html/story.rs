@@ -2,9 +2,11 @@
 //! its evidence.
 
 use floodmark_analyze::trend::grew_steadily;
-use floodmark_analyze::{Band, Breakdown, BreakdownBy};
-use floodmark_event::Metric;
+use floodmark_analyze::{Band, Breakdown, BreakdownBy, LeakGroup, Verdict};
 use floodmark_event::units::{format_bytes, format_count, format_duration_ns};
+use floodmark_event::{Kind, Metric};
+
+use floodmark_inspect::page::ThreadStack;
 
 use super::build::Builder;
 use super::data::{Part, Target, TargetTime};
@@ -17,6 +19,13 @@ use crate::run::phase_name;
 
 /// A site that would lower the peak by less than this share is not worth a try.
 const WORTH_TRYING: f64 = 0.05;
+/// A leak of a smaller share of the peak is in the findings only.
+const LEAK_WORTH_TELLING: f64 = 0.001;
+/// Fewer blocks that were kept are no trend.
+const KEPT_BLOCKS: u64 = 10;
+/// Fewer short-lived blocks, or a smaller share of all, are not worth a sentence.
+const CHURN_BLOCKS: u64 = 1000;
+const CHURN_SHARE: f64 = 0.25;
 /// A second holder of less than this share is left out.
 const SECOND: f64 = 0.1;
 
@@ -40,6 +49,9 @@ pub(super) fn of_events(builder: &mut Builder, part: &EventsPart) {
     holders(builder, part);
     not_freed(builder, part);
     what_to_try(builder, part);
+    leak_to_try(builder, part);
+    churn(builder, part);
+    how_to_find_allocations(builder, part);
     let others = stats.events.saturating_sub(stats.allocations + stats.frees + stats.failures);
     let others =
         if others > 0 { format!(", {} of other kinds", format_count(others)) } else { String::new() };
@@ -159,35 +171,121 @@ fn not_freed(builder: &mut Builder, part: &EventsPart) {
     builder.tell_parts(parts.iter().map(|(text, to)| (text.as_str(), to.clone())));
 }
 
-/// Names the site that would lower the peak most if it held nothing: the peak may then be at another instant.
+/// Tells how many blocks lived so shortly that reusing them would be cheaper.
+fn churn(builder: &mut Builder, part: &EventsPart) {
+    let (lifetimes, allocations) = (&part.lifetimes, part.stats.allocations);
+    let share = lifetimes.churned_blocks as f64 / allocations.max(1) as f64;
+    if lifetimes.churned_blocks < CHURN_BLOCKS || share < CHURN_SHARE {
+        return;
+    }
+    let blocks = format!("{} of {}", format_count(lifetimes.churned_blocks), counted(allocations, "block"));
+    let lived = format!(
+        " ({} in all) lived shorter than {}",
+        format_bytes(lifetimes.churned_bytes),
+        format_duration_ns(lifetimes.threshold_ns)
+    );
+    let mut parts = vec![(blocks, Some(tab("details"))), (lived, None)];
+    let most = lifetimes.sites.iter().max_by_key(|site| site.churned_blocks);
+    if let Some(site) = most.filter(|site| site.site != NO_SITE && site.churned_blocks > 0) {
+        let share = site.churned_blocks as f64 / lifetimes.churned_blocks as f64;
+        // Without stacks it is a range of sizes.
+        let from = if has_code(part) { "from " } else { "" };
+        parts.push((format!(", {} of them {from}{}", percent(share), short_name(&site.site)), None));
+    }
+    parts.push((": reusing them would save that many allocations".into(), None));
+    builder.tell_parts(parts.iter().map(|(text, to)| (text.as_str(), to.clone())));
+}
+
+/// Names the band that would lower the peak most if it held nothing: the peak may then be at another instant.
+///
+/// Bands are sites or, where no stacks were recorded, sizes of blocks.
 fn what_to_try(builder: &mut Builder, part: &EventsPart) {
     let snapshots = &part.snapshots;
     let totals: Vec<u64> = snapshots.snapshots.iter().map(|snapshot| snapshot.bytes).collect();
     let peak = part.stats.peak_bytes;
-    let Some(sites) = snapshots.breakdowns.iter().find(|one| one.by == BreakdownBy::Site) else { return };
-    let own = sites.bands.iter().take(sites.bands.len() - usize::from(sites.has_others));
-    let saved = own
-        .filter(|band| band.name != NO_SITE)
-        .map(|band| (peak.saturating_sub(sites.peak_without(band, &totals)), band));
-    let Some((saved, band)) = saved.max_by_key(|(saved, _)| *saved) else { return };
-    let share = saved as f64 / peak.max(1) as f64;
-    if share < WORTH_TRYING {
-        return;
-    }
+    let best = |by: BreakdownBy| {
+        let bands = snapshots.breakdowns.iter().find(|one| one.by == by)?;
+        let own = bands.bands.iter().take(bands.bands.len() - usize::from(bands.has_others));
+        let named = own.filter(|band| band.name != NO_SITE);
+        named
+            .map(|band| (peak.saturating_sub(bands.peak_without(band, &totals)), band))
+            .max_by_key(|best| best.0)
+    };
+    let is_worth = |saved: u64| saved as f64 / peak.max(1) as f64 >= WORTH_TRYING;
     let bound = if snapshots.exact { "" } else { "up to " };
+    let lower = |saved: u64| {
+        let share = percent(saved as f64 / peak.max(1) as f64);
+        format!("the peak would be {bound}{} lower ({share})", format_bytes(saved))
+    };
+    if let Some((saved, band)) = best(BreakdownBy::Site).filter(|(saved, _)| is_worth(*saved)) {
+        builder.tell_parts([
+            ("To try: free or shrink what ", None),
+            (short_name(&band.name).as_str(), Some(at_peak(&band.name))),
+            (format!(" holds. Without it {}", lower(saved)).as_str(), None),
+        ]);
+    } else if let Some((saved, band)) =
+        best(BreakdownBy::Size).filter(|(saved, _)| !has_code(part) && is_worth(*saved))
+    {
+        builder.tell_parts([
+            ("To try: free earlier, or make smaller, ", None),
+            (format!("blocks of {}", band.name).as_str(), Some(Target { tab: "blocks", ..at_peak("") })),
+            (format!(". Without them {}", lower(saved)).as_str(), None),
+        ]);
+    }
+}
+
+/// Whether any site is known by name.
+fn has_code(part: &EventsPart) -> bool {
+    part.holders.iter().any(|site| site.site != NO_SITE)
+}
+
+/// Names the largest leak: a site that frees most of its blocks, or one that kept blocks from all of the recording.
+fn leak_to_try(builder: &mut Builder, part: &EventsPart) {
+    let Some(leaks) = part.leaks.as_ref().filter(|leaks| !leaks.is_live_snapshot) else { return };
+    let (first, last) = (part.stats.first_time_ns.unwrap_or(0), part.stats.last_time_ns.unwrap_or(0));
+    let span_ns = last.saturating_sub(first).unsigned_abs();
+    let of_peak = |group: &LeakGroup| group.bytes as f64 / part.stats.peak_bytes.max(1) as f64;
+    let is_leak = |group: &&LeakGroup| match group.verdict {
+        Verdict::Leak => of_peak(group) >= LEAK_WORTH_TELLING,
+        Verdict::Candidate => {
+            let ages_ns = group.oldest_age_ns.saturating_sub(group.youngest_age_ns);
+            of_peak(group) >= WORTH_TRYING && group.blocks >= KEPT_BLOCKS && ages_ns > span_ns / 2
+        }
+        Verdict::Live => false,
+    };
+    let found = leaks.groups.iter().filter(|group| group.site != NO_SITE).filter(is_leak);
+    let Some(group) = found.max_by_key(|group| group.bytes) else { return };
+    let act =
+        if group.verdict == Verdict::Leak { "free all" } else { "free some, or bound the number, of the" };
     builder.tell_parts([
-        ("To try: free or shrink what ", None),
-        (short_name(&band.name).as_str(), Some(at_peak(&band.name))),
+        (format!("To try: {act} blocks of ").as_str(), None),
+        (short_name(&group.site).as_str(), Some(tab("leaks"))),
         (
             format!(
-                " holds. Without it the peak would be {bound}{} lower ({})",
-                format_bytes(saved),
-                percent(share)
+                ". It freed {} of {} and kept {}",
+                format_count(group.freed_blocks),
+                counted(group.allocated_blocks, "block"),
+                format_bytes(group.bytes)
             )
             .as_str(),
             None,
         ),
     ]);
+}
+
+/// Tells how to record with stacks what was recorded without.
+fn how_to_find_allocations(builder: &mut Builder, part: &EventsPart) {
+    if has_code(part) || part.stats.allocations == 0 || part.leaks.is_none() {
+        return;
+    }
+    let on_device = part.usage.kinds.iter().any(|kind| !matches!(kind, Kind::Pageable | Kind::Mapped));
+    let way = if on_device {
+        "'floodmark run --gpu -- COMMAND' records CUDA allocations with their stacks; 'floodmark.record()' in \
+         Python and floodmark_rmm.hpp in C++ record those of RMM"
+    } else {
+        "'floodmark run --heap -- COMMAND' records allocations with their stacks"
+    };
+    builder.tell(&format!("To find the code: {way}"));
 }
 
 /// Tells what was seen from outside.
@@ -203,9 +301,20 @@ pub(super) fn of_samples(builder: &mut Builder, part: &SamplesPart) {
     if let Some(stack) = &memory.peak_stack {
         let frame =
             stack.frames.first().map_or_else(|| "an unknown place".to_owned(), |frame| short_name(frame));
+        let (times, moments) = times_at(part, stack.frames.first().map(String::as_str));
+        let more = if times > 1 {
+            format!(
+                ", as in {} of {} at which stacks were taken",
+                format_count(times),
+                counted(moments, "moment")
+            )
+        } else {
+            String::new()
+        };
         builder.tell_parts([
             (format!("Near the peak {} ({}) was in ", stack.name, stack.pid).as_str(), None),
             (frame.as_str(), Some(tab("stacks"))),
+            (more.as_str(), None),
         ]);
     }
     if let Some(process) = memory.process_list.first().filter(|_| memory.processes > 1) {
@@ -230,9 +339,26 @@ pub(super) fn of_samples(builder: &mut Builder, part: &SamplesPart) {
     }
 }
 
-/// Tells how to find the code, where only sizes of processes were recorded.
+/// Returns at how many moments a thread that did not wait was in a function, and how many moments there are.
+fn times_at(part: &SamplesPart, frame: Option<&str>) -> (u64, u64) {
+    let is_there =
+        |thread: &ThreadStack| !thread.is_waiting && thread.frames.first().map(String::as_str) == frame;
+    let times = part.stacks.iter().filter(|moment| moment.threads.iter().any(is_there)).count();
+    (times as u64, part.stacks.len() as u64)
+}
+
+/// Tells how to find the code that holds memory, where only sizes of processes were recorded.
 pub(super) fn how_to_find_code(builder: &mut Builder, part: &SamplesPart) {
     let memory = &part.memory;
+    if let Some(frame) = memory.peak_stack.as_ref().and_then(|stack| stack.frames.first()) {
+        let command = builder.document.command.clone().unwrap_or_else(|| "COMMAND".to_owned());
+        let way = format!(" allocates or keeps. 'floodmark run --heap -- {command}' shows how much that is");
+        builder.tell_parts([
+            ("To try: look at what ", None),
+            (short_name(frame).as_str(), Some(tab("stacks"))),
+            (way.as_str(), None),
+        ]);
+    }
     if part.stacks.is_empty() && memory.peak_stack.is_none() && memory.peak_rss_bytes > 0 {
         let command = builder.document.command.clone().unwrap_or_else(|| "COMMAND".to_owned());
         builder.tell(&format!(
