@@ -30,7 +30,7 @@ fn a_kept_page_answers_as_the_first_one_did_until_the_input_changes() {
     std::fs::write(&input, log).unwrap();
     let keep = KeepProps { folder: folder.clone(), least_events: 1 };
     let first = answers(&input, &keep);
-    assert!(first.iter().all(|answer| answer.is_ok()), "{first:?}");
+    assert!(first.iter().all(std::result::Result::is_ok), "{first:?}");
     let place = || Place::of(&keep, &input, &Filter::default(), &OpenProps::default()).unwrap();
     let kept = place().load().expect("the page was kept");
     assert_eq!(Ok(Bytes::from(kept.html.clone())), first[0]);
