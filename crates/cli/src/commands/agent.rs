@@ -31,20 +31,23 @@ pub(crate) struct AgentArgs {
 
 const PROTOCOL: &str = "\
 Protocol, version 1:
-  A message is 'FLWM', its kind (1 byte), the version (1), 0 (2), the length of its payload (4, at most
-  1 MiB), 0 (4), a checksum (8), the payload and a line feed. The recorder sends hello (1), ping (2),
-  ack (3), stop (4) and bye (5); the agent welcome (16), ready (17), pong (18), data (19), ended (20)
-  and failed (21). Data are bytes of the spool, which has the frames of FORMAT.md, section 4.4.
+  A message is 'FLWM', its kind (1 byte), the version (1), 0 (2), the length of its payload
+  (4, at most 1 MiB), 0 (4), a checksum (8), the payload and a line feed. The recorder sends
+  hello (1), ping (2), ack (3), stop (4) and bye (5); the agent welcome (16), ready (17),
+  pong (18), data (19), ended (20) and failed (21). Data are bytes of the spool, which has
+  the frames of FORMAT.md, section 4.4.
 
-  The agent samples into a spool on its own disk before it says that it is ready, and sends the spool
-  from the position that the recorder asks for. It ends when it was asked to stop and the recorder has
-  everything; 8 s after its connection was closed; after 15 s without a message (30 s through files)
-  and 8 more; or by SIGTERM. Its spool is deleted only after bye: 'floodmark collect' takes in what is
-  left. With --follow it reads hello, ping and stop from one file, and sends nothing.
+  The agent samples into a spool on its own disk before it says that it is ready, and sends
+  the spool from the position that the recorder asks for. It ends when it was asked to stop
+  and the recorder has everything; 8 s after its connection was closed; after 15 s without a
+  message (30 s through files) and 8 more; or by SIGTERM. Its spool is deleted only after
+  bye: 'floodmark collect' takes in what is left. With --follow it reads hello, ping and
+  stop from one file, and sends nothing.
 
 Which processes it samples, of its own user:
   - FLOODMARK_JOB in their environment is the id of the recording
-  - PBS_JOBID or SLURM_JOB_ID there is that of the job, and SLURMD_NODENAME, if set, that of the agent
+  - PBS_JOBID or SLURM_JOB_ID there is that of the job, and SLURMD_NODENAME, if set, that of
+    the agent
   - they were started after the agent by an ssh connection from a node of the job
   - they descend from one of these
   and never those that have one of the variables of another job.

@@ -49,6 +49,9 @@ fn fixture(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
 }
 
+/// How often each of the commands below opens a file to see by its first bytes whether it is a partial result.
+const LOOKS: [usize; 4] = [1, 1, 0, 0];
+
 /// Commands that were the worst, on an input and a copy of it.
 fn commands<'a>(input: &'a str, copy: &'a str) -> [Vec<&'a str>; 4] {
     [
@@ -64,10 +67,10 @@ fn a_format_that_is_parsed_whole_is_opened_once() {
     let test = CliTest::new();
     fs::copy(fixture("torch/snapshot_torch2.11.pickle.gz"), test.path("a.pickle.gz")).expect("a copy");
     fs::copy(fixture("torch/snapshot_torch2.11.pickle.gz"), test.path("b.pickle.gz")).expect("a copy");
-    for args in commands("a.pickle.gz", "b.pickle.gz") {
+    for (args, looks) in commands("a.pickle.gz", "b.pickle.gz").into_iter().zip(LOOKS) {
         let opens = opens(&test, &args);
-        assert_eq!(count(&opens, "a.pickle.gz"), 1, "{args:?}: {opens:?}");
-        assert!(count(&opens, "b.pickle.gz") <= 1, "{args:?}: {opens:?}");
+        assert_eq!(count(&opens, "a.pickle.gz"), 1 + looks, "{args:?}: {opens:?}");
+        assert!(count(&opens, "b.pickle.gz") <= 1 + looks, "{args:?}: {opens:?}");
     }
 }
 
@@ -81,11 +84,11 @@ fn an_export_of_nsight_systems_has_at_most_two_connections() {
         .expect("an export");
     fs::copy(&export, test.path("a.sqlite")).expect("a copy");
     fs::copy(&export, test.path("b.sqlite")).expect("a copy");
-    for args in commands("a.sqlite", "b.sqlite") {
+    for (args, looks) in commands("a.sqlite", "b.sqlite").into_iter().zip(LOOKS) {
         let opens = opens(&test, &args);
         // Its first bytes tell the format; one connection reads the tables, another one call chains meanwhile.
-        assert!(count(&opens, "a.sqlite") <= 3, "{args:?}: {opens:?}");
-        assert!(count(&opens, "b.sqlite") <= 3, "{args:?}: {opens:?}");
+        assert!(count(&opens, "a.sqlite") <= 3 + looks, "{args:?}: {opens:?}");
+        assert!(count(&opens, "b.sqlite") <= 3 + looks, "{args:?}: {opens:?}");
     }
 }
 
@@ -94,10 +97,10 @@ fn a_log_that_is_read_as_a_stream_is_opened_once_per_pass() {
     let test = CliTest::new();
     fs::copy(fixture("rmm/golden.csv"), test.path("a.csv")).expect("a copy");
     fs::copy(fixture("rmm/golden.csv"), test.path("b.csv")).expect("a copy");
-    for (args, passes) in commands("a.csv", "b.csv").into_iter().zip([2, 1, 1, 1]) {
+    for ((args, passes), looks) in commands("a.csv", "b.csv").into_iter().zip([2, 1, 1, 1]).zip(LOOKS) {
         let opens = opens(&test, &args);
-        assert_eq!(count(&opens, "a.csv"), passes, "{args:?}: {opens:?}");
-        assert!(count(&opens, "b.csv") <= 1, "{args:?}: {opens:?}");
+        assert_eq!(count(&opens, "a.csv"), passes + looks, "{args:?}: {opens:?}");
+        assert!(count(&opens, "b.csv") <= 1 + looks, "{args:?}: {opens:?}");
     }
 }
 
