@@ -9,6 +9,7 @@
 //! | `system` | the language runtime's unwinder, for what no rule describes |
 //! | `table` | every stack once, under a small number |
 //! | `names` | what frames are called |
+//! | `forking` | no fork while a thread asks the dynamic loader |
 //! | `build_id` | build ids in files of modules |
 //! | `symbols` | functions in the files of modules, of this or another process |
 //! | `replay` | stacks for recorders that ask millions of times a second, by comparing with the last one |
@@ -19,6 +20,7 @@
 mod allocator;
 #[cfg(feature = "symbols")]
 mod build_id;
+mod forking;
 mod loader;
 mod names;
 mod recorded;

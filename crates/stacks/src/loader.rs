@@ -11,6 +11,8 @@ use std::path::PathBuf;
 
 use libc::{Elf64_Phdr, PT_GNU_EH_FRAME, PT_LOAD, PT_NOTE, c_int, c_void, dl_phdr_info};
 
+use crate::forking::Visit;
+
 /// How many modules have been loaded and unloaded so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Loads {
@@ -24,7 +26,7 @@ impl Loads {
         let mut loads = Self::default();
         each_module(&mut |info| {
             loads = Self::of(info);
-            Visit::Enough
+            Next::Enough
         });
         loads
     }
@@ -40,23 +42,24 @@ impl Loads {
 }
 
 #[derive(PartialEq, Eq)]
-enum Visit {
+enum Next {
     More,
     Enough,
 }
 
 /// Calls `visit` for each module, with the loader's lock held.
-fn each_module(visit: &mut dyn FnMut(&dl_phdr_info) -> Visit) {
+fn each_module(visit: &mut dyn FnMut(&dl_phdr_info) -> Next) {
     unsafe extern "C" fn callback(info: *mut dl_phdr_info, bytes: usize, data: *mut c_void) -> c_int {
         // A loader from before the counters existed is older than what Rust runs on.
         if bytes < std::mem::offset_of!(dl_phdr_info, dlpi_subs) + 8 {
             return 1;
         }
         // SAFETY: the loader passes a valid description, and `data` as it was given below.
-        let (info, visit) = unsafe { (&*info, &mut *data.cast::<&mut dyn FnMut(&dl_phdr_info) -> Visit>()) };
-        c_int::from(visit(info) == Visit::Enough)
+        let (info, visit) = unsafe { (&*info, &mut *data.cast::<&mut dyn FnMut(&dl_phdr_info) -> Next>()) };
+        c_int::from(visit(info) == Next::Enough)
     }
     let mut visit = visit;
+    let _visit = Visit::begin();
     // SAFETY: the callback gets the visitor back, which lives until the call returns.
     unsafe { libc::dl_iterate_phdr(Some(callback), (&raw mut visit).cast()) };
 }
@@ -191,13 +194,13 @@ impl Modules {
                     current = loads == self.loads && !self.list.is_empty();
                     if current {
                         found = self.find(address).and_then(&mut look);
-                        return Visit::Enough;
+                        return Next::Enough;
                     }
                     self.loads = loads;
                     self.list.clear();
                 }
                 self.list.extend(Module::of(info));
-                Visit::More
+                Next::More
             });
             if current || self.list.is_empty() {
                 return found;
@@ -242,7 +245,7 @@ pub(super) fn named_modules() -> Vec<NamedModule> {
             let path = PathBuf::from(OsStr::from_bytes(name.to_bytes()));
             list.push(NamedModule { start, end, bias, path, build_id });
         }
-        Visit::More
+        Next::More
     });
     // The loader has no name for the program itself.
     if let Some(program) = list.iter_mut().find(|module| module.path.as_os_str().is_empty()) {
