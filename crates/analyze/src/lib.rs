@@ -28,6 +28,7 @@ pub mod budget;
 pub mod caveats;
 pub mod change;
 pub mod churn;
+pub mod device_ledger;
 pub mod diff;
 pub mod envelope;
 pub mod failures;
@@ -78,6 +79,10 @@ pub use caveats::{Caveats, CaveatsFold};
 pub use change::{Block, Ending, Failure, Space, UnmatchedFree};
 pub use churn::{
     Allocated, Churn, ChurnFold, ChurnInterval, ChurnOptions, ChurnSite, ReallocChain, WasteAtPeak,
+};
+pub use device_ledger::{
+    DEVICE_KINDS, DeviceIdentity, DeviceLedger, DeviceLedgerClass, DeviceLedgerItem, DeviceSamplesFold,
+    TrackedUse, TrackedUseFold,
 };
 pub use diff::{
     Diff, DiffEvents, DiffNode, DiffParts, DiffSide, Figure, FigureChange, GroupChange, LeakChange, Presence,

@@ -40,6 +40,7 @@ pub mod answer;
 pub mod calls;
 pub mod checkpoints;
 pub mod compare;
+mod device_ledger;
 pub mod error;
 pub mod export;
 pub mod flame;

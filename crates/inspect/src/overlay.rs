@@ -185,7 +185,7 @@ fn is_uuid(id: &str) -> bool {
 }
 
 /// Returns a UUID or bus address in the form in which both sides agree; none if there is none.
-fn device_id(detail: &str) -> Option<String> {
+pub(crate) fn device_id(detail: &str) -> Option<String> {
     let id = detail.trim().to_ascii_lowercase();
     // nvidia-smi writes the domain with eight digits, others with four.
     let id = id.strip_prefix("gpu-").unwrap_or(&id);

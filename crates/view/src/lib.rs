@@ -18,6 +18,7 @@ pub mod charset;
 pub mod chart;
 pub mod check;
 pub mod churn;
+pub mod device_ledger;
 pub mod diff;
 pub mod events;
 pub mod flame;

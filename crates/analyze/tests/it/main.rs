@@ -3,6 +3,7 @@
 
 mod agreement;
 mod churn;
+mod device_ledger;
 mod excluded;
 mod forms;
 mod fragmentation;

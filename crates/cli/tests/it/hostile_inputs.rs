@@ -87,7 +87,7 @@ fn pile(text: &str) -> usize {
 }
 
 /// What is asked of every file: a command, and what follows the file.
-const ASKED: [(&[&str], &[&str]); 23] = [
+const ASKED: [(&[&str], &[&str]); 24] = [
     (&["info"], &[]),
     (&["stats"], &[]),
     (&["watermark"], &[]),
@@ -97,6 +97,7 @@ const ASKED: [(&[&str], &[&str]); 23] = [
     (&["lifetimes"], &[]),
     (&["churn"], &[]),
     (&["ledger"], &[]),
+    (&["ledger", "--device", "0"], &[]),
     (&["fragmentation"], &[]),
     (&["oom"], &[]),
     (&["check"], &["--max-peak", "1", "--max-leak", "0", "--no-losses"]),

@@ -26,7 +26,7 @@ const OTHERS: [(&str, &str); 6] = [
 ];
 
 /// Commands with JSON output; `@` stands before files of the fixtures.
-const COMMANDS: [&str; 36] = [
+const COMMANDS: [&str; 37] = [
     "calls @pymemtrace/all.log --tree --json",
     "stats @rmm/golden.csv --json",
     "stats @nsys/small_2025.3.sqlite --json",
@@ -42,6 +42,7 @@ const COMMANDS: [&str; 36] = [
     "churn @rmm/golden.csv --json",
     "churn @heap/memray_1.20.bin --json",
     "ledger @heap/heaptrack.zst --json",
+    "ledger @smi/query_gpu_all.csv --device 0 --json",
     "fragmentation @rmm/golden.csv --json",
     "fragmentation @rmm/rmm_26.10_h200_head.csv --json",
     "oom @rmm/golden.csv --json",

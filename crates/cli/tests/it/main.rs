@@ -7,6 +7,7 @@ mod attribution;
 mod calls;
 mod check;
 mod cli_test;
+mod device_ledger;
 mod documents;
 mod errors;
 mod exporting;
