@@ -145,17 +145,10 @@ fn agents_start_through_the_commands_of_pbs() {
 fn twenty_four_hosts_are_one_trace() {
     let (test, hosts) = (CliTest::new(), SshHosts::start(24));
     let began = Instant::now();
+    let lines: Vec<String> = hosts.names().iter().map(|name| format!("{name} slots=2\n")).collect();
+    test.write("nodes", format!("# nodes of this job\n{}", lines.concat()));
     let mut command = hosts.command(&test.path("."), floodmark());
-    command.args([
-        "run",
-        "--hosts",
-        &hosts.names().join(","),
-        "--spool",
-        &spool(&test),
-        "-o",
-        "job.flood",
-        "--",
-    ]);
+    command.args(["run", "--hostfile", "nodes", "--spool", &spool(&test), "-o", "job.flood", "--"]);
     // What listens on the recorder's host and on another one while agents run.
     let script = "cat /proc/net/tcp /proc/net/tcp6; ssh $0 cat /proc/net/tcp /proc/net/tcp6; ssh $0 hostname";
     let output = run(command.args(["sh", "-c", script, &hosts.names()[1]]));
@@ -391,7 +384,8 @@ fn jobs_of_slurm_are_one_trace_of_their_nodes_and_ranks() {
     let output = run(command.args(["-Q", "-N2", "-n4", "sh", "-c", &busy]));
     assert!(output.status.success(), "{}", said(&output));
     assert_ranks(&ranks(&test, "salloc.flood").0, 4, "salloc");
-    test.write("job.sh", format!("#!/bin/sh\n{}\n", line("sbatch.flood")));
+    let found = line("sbatch.flood").replace("--slurm", "--cluster auto");
+    test.write("job.sh", format!("#!/bin/sh\n{found}\n"));
     let mut command = slurm.command(&test.path("."), "sbatch");
     let output = run(command.args(["-W", "-N2", "-n4", "-o", "out", "job.sh"]));
     assert!(output.status.success(), "{}{}", said(&output), test.read("out"));
