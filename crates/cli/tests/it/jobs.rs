@@ -96,7 +96,7 @@ fn ranks_on_several_hosts_join_one_trace_through_a_shared_directory() {
         "oob_tcp_if_include",
     ]);
     command.args([network, "--mca", "btl_tcp_if_include", network, "--mca", "btl", "tcp,self"]);
-    command.arg(floodmark()).args(["run", "-q", "-o", "job.flood", "--", "./ranks-openmpi", "0"]);
+    command.arg(floodmark()).args(["run", "-q", "--heap=sample:4KiB", "-o", "job.flood", "--", "./ranks-openmpi", "0"]);
     let output = run(&mut command);
     assert!(output.status.success(), "{}", said(&output));
     let (found, on) = ranks(&test, "job.flood");
@@ -104,6 +104,11 @@ fn ranks_on_several_hosts_join_one_trace_through_a_shared_directory() {
     let mut expected = names;
     expected.sort();
     assert_eq!(on, expected);
+    // The allocations of all ranks are in the same trace.
+    let select = "select count(distinct e.process) as ranks, count(distinct p.host) as hosts from events e \
+                  join processes p on p.process = e.process where p.command like './ranks-openmpi%'";
+    let allocated = test.run(&["sql", "job.flood", select, "--format", "csv"]);
+    assert_eq!(allocated.stdout.lines().nth(1), Some("4,2"), "{}{}", allocated.stdout, allocated.stderr);
     let info = test.run(&["info", "job.flood", "--json"]).json();
     assert_eq!(
         (&info["live"], &info["run"]["exit_status"]),
