@@ -96,7 +96,16 @@ fn ranks_on_several_hosts_join_one_trace_through_a_shared_directory() {
         "oob_tcp_if_include",
     ]);
     command.args([network, "--mca", "btl_tcp_if_include", network, "--mca", "btl", "tcp,self"]);
-    command.arg(floodmark()).args(["run", "-q", "--heap=sample:4KiB", "-o", "job.flood", "--", "./ranks-openmpi", "0"]);
+    command.arg(floodmark()).args([
+        "run",
+        "-q",
+        "--heap=sample:4KiB",
+        "-o",
+        "job.flood",
+        "--",
+        "./ranks-openmpi",
+        "0",
+    ]);
     let output = run(&mut command);
     assert!(output.status.success(), "{}", said(&output));
     let (found, on) = ranks(&test, "job.flood");
