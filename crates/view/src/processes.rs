@@ -15,7 +15,7 @@ use crate::plot::html;
 use crate::plot::model::TimeAxis;
 use crate::plot::ranks::scene;
 use crate::plot::svg::escape;
-use crate::ranks::{FEW_RANKS, LOWEST, ranges, ratio};
+use crate::ranks::{FEW_RANKS, LOWEST, quantile_table, ranges, ratio};
 use crate::report::View;
 use crate::table::{Cell, Column, Table, omitted, wrap, wrap_after};
 
@@ -36,7 +36,8 @@ impl View for JobProcesses {
         }
         text.blank();
         if self.processes > FEW_RANKS {
-            text.block(quantile_table(self, layout));
+            let rows = self.quantiles.iter().map(|one| (one.share, one.bytes, one.process));
+            text.block(quantile_table(["processes", "peak at most", "such as process"], rows, layout));
             text.blank();
         }
         text.block(process_table(self, layout));
@@ -87,30 +88,6 @@ fn facts(job: &JobProcesses) -> Vec<(&'static str, String)> {
         facts.push(("outliers", format!("{count}: process {}", ranges(&job.outliers))));
     }
     facts
-}
-
-fn quantile_table(job: &JobProcesses, layout: &Layout) -> String {
-    let mut table = Table::new([
-        Column::text("processes"),
-        Column::figure("peak at most"),
-        Column::figure("such as process"),
-        Column::text("").rank(1),
-    ]);
-    let most = job.quantiles.last().map_or(0, |quantile| quantile.bytes);
-    for quantile in &job.quantiles {
-        let name = match quantile.share {
-            share if share <= 0.0 => "lowest".to_owned(),
-            share if share >= 1.0 => "highest".to_owned(),
-            share => percent(share),
-        };
-        table.row([
-            Cell::from(name),
-            Cell::from(format_bytes(quantile.bytes)),
-            Cell::from(quantile.process.to_string()),
-            Cell::from(bar(quantile.bytes, most, layout.bar_width())).styled(layout.palette.bar),
-        ]);
-    }
-    table.text(layout)
 }
 
 fn process_table(job: &JobProcesses, layout: &Layout) -> String {

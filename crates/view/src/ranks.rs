@@ -58,6 +58,36 @@ impl View for Ranks {
     }
 }
 
+/// Peaks that a share of the ranks or processes does not exceed: the share, the peak, and the number of one that has it.
+pub(crate) fn quantile_table(
+    titles: [&'static str; 3],
+    rows: impl Iterator<Item = (f64, u64, u64)> + Clone,
+    layout: &Layout,
+) -> String {
+    let [share, peak, example] = titles;
+    let mut table = Table::new([
+        Column::text(share),
+        Column::figure(peak),
+        Column::figure(example),
+        Column::text("").rank(1),
+    ]);
+    let most = rows.clone().last().map_or(0, |(_, bytes, _)| bytes);
+    for (share, bytes, number) in rows {
+        let name = match share {
+            share if share <= 0.0 => "lowest".to_owned(),
+            share if share >= 1.0 => "highest".to_owned(),
+            share => percent(share),
+        };
+        table.row([
+            Cell::from(name),
+            Cell::from(format_bytes(bytes)),
+            Cell::from(number.to_string()),
+            Cell::from(bar(bytes, most, layout.bar_width())).styled(layout.palette.bar),
+        ]);
+    }
+    table.text(layout)
+}
+
 /// Names the ranks that no figure includes.
 fn no_samples(ranks: &[u64]) -> String {
     format!("rank {}: no memory could be read", ranges(ranks))
@@ -123,27 +153,8 @@ impl RanksText for Ranks {
     }
 
     fn quantile_table(&self, layout: &Layout) -> String {
-        let mut table = Table::new([
-            Column::text("ranks"),
-            Column::figure("peak RSS at most"),
-            Column::figure("such as rank"),
-            Column::text("").rank(1),
-        ]);
-        let most = self.quantiles.last().map_or(0, |quantile| quantile.bytes);
-        for quantile in &self.quantiles {
-            let name = match quantile.share {
-                share if share <= 0.0 => "lowest".to_owned(),
-                share if share >= 1.0 => "highest".to_owned(),
-                share => percent(share),
-            };
-            table.row([
-                Cell::from(name),
-                Cell::from(format_bytes(quantile.bytes)),
-                Cell::from(quantile.rank.to_string()),
-                Cell::from(bar(quantile.bytes, most, layout.bar_width())).styled(layout.palette.bar),
-            ]);
-        }
-        table.text(layout)
+        let rows = self.quantiles.iter().map(|one| (one.share, one.bytes, one.rank));
+        quantile_table(["ranks", "peak RSS at most", "such as rank"], rows, layout)
     }
 
     fn rank_tables(&self, layout: &Layout) -> String {
