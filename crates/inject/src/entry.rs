@@ -30,3 +30,33 @@ macro_rules! with_caller {
 }
 
 pub(crate) use with_caller;
+
+/// Instructions that store the registers with arguments as an array and call `{called}` with eax, the array, the caller's
+/// stack pointer and its base pointer; then the function returns. The frame can be unwound.
+#[cfg(target_arch = "x86_64")]
+macro_rules! call_with_arguments {
+    () => {
+        "push rbp
+        .cfi_def_cfa_offset 16
+        .cfi_offset rbp, -16
+        mov rbp, rsp
+        .cfi_def_cfa_register rbp
+        push r9
+        push r8
+        push rcx
+        push rdx
+        push rsi
+        push rdi
+        mov edi, eax
+        mov rsi, rsp
+        lea rdx, [rbp + 8]
+        mov rcx, qword ptr [rbp]
+        call {called}
+        leave
+        .cfi_def_cfa rsp, 8
+        ret"
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use call_with_arguments;
