@@ -89,6 +89,8 @@ pub(crate) struct Lane {
     /// Thread whose records those that follow are, as far as the chunk says: another one than `thread`
     /// after an event was recorded on its behalf.
     written_thread: Cell<u64>,
+    /// Time of the latest record before samples went back in time; 0 if they did not since.
+    ahead_ns: Cell<u64>,
     /// Resident pages that calls gave last, plus 1; 0 for none.
     rss: Cell<u64>,
     /// Chunk of the lane that says so, as in `begun`.
@@ -134,6 +136,7 @@ impl Lane {
             sequence: Cell::new(0),
             thread: Cell::new(0),
             written_thread: Cell::new(0),
+            ahead_ns: Cell::new(0),
             rss: Cell::new(0),
             rss_chunk: Cell::new(0),
             ticks: TickAnchor::never(),
@@ -167,8 +170,10 @@ impl Lane {
         }
     }
 
-    /// Writes that the records that follow are those of `thread`, in `scope`.
+    /// Writes that the records that follow are those of `thread`, in `scope`, and that their times count from the
+    /// latest record before samples that went back.
     fn write_thread(&self, thread: u64, scope: u32, around: &impl Surroundings) {
+        self.skip_samples(around);
         self.put(NumbersPayload::new(RecordType::Thread).number(thread).finish(), around);
         self.put(NumbersPayload::new(RecordType::Scope).number(u64::from(scope)).finish(), around);
         self.written_thread.set(thread);
@@ -560,7 +565,8 @@ impl Lane {
 
     /// Starts over in `chunk`, whose contents are stored elsewhere.
     fn begin(&self, chunk: *mut ChunkHeader, around: &impl Surroundings) {
-        let (now, last_ns) = (clock::monotonic_ns(), self.previous.get().time_ns);
+        let last_ns = self.previous.get().time_ns.max(self.ahead_ns.replace(0));
+        let now = clock::monotonic_ns();
         // A lane whose times come from the tick counter goes on with them. They differ from the clock's by some hundred
         // nanoseconds to either side, which would make chunks disordered in which the order is fine.
         let base_time_ns =

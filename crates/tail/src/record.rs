@@ -42,8 +42,8 @@ use floodmark_event::sample::{
 pub const MAX_EVENT_BYTES: usize = 48;
 /// Most bytes a domain definition can take.
 pub const MAX_DOMAIN_BYTES: usize = 32;
-/// Most bytes that records which change the thread, the scope and the time can take before an event.
-pub(crate) const MAX_CONTEXT_BYTES: usize = 40;
+/// Most bytes that records which change the thread, the scope and twice the time can take before an event.
+pub(crate) const MAX_CONTEXT_BYTES: usize = 48;
 /// Slots for domains in a chunk.
 pub const DOMAIN_SLOTS: usize = 64;
 /// Longest payload of a record that is not an event.

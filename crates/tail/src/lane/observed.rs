@@ -2,18 +2,21 @@
 //!
 //! Invariant: their times are stored as they are given, so several records can have the same one, and
 //! one that is earlier than that of the record before stays so. They do not make a chunk disordered:
-//! these rows keep the order in which they were recorded.
+//! these rows keep the order in which they were recorded. Nor do they hide that another record goes back: one
+//! that follows samples which did is compared with the latest record before them.
 
-use super::{Lane, Surroundings};
+use super::{Lane, NO_DOMAIN, Surroundings};
 use crate::clock::When;
 use crate::intern::reserve;
-use crate::record::{NumbersPayload, RecordType};
+use crate::record::{NumbersPayload, RecordType, time_record};
 use crate::ring::{CHUNK_PAYLOAD_BYTES, LossReason};
 use crate::values::{MAX_SHORT_BYTES, Seen, ShortRecord, Slots, zigzag};
 use floodmark_event::sample::{Metric, OutputStream, StackSeen, SubjectId};
 
 /// Output shorter than this is not divided to fill up a chunk.
 const MIN_PIECE_BYTES: usize = 1024;
+/// A thread that none is: the kernel's numbers of threads are shorter, and so are those of other recorders.
+const NO_THREAD: u64 = u64::MAX;
 
 impl Lane {
     /// Records values that were read at one instant.
@@ -95,10 +98,30 @@ impl Lane {
     /// Moves the lane's time to `time_ns`; returns the difference as it is stored.
     fn shift(&self, time_ns: u64) -> u64 {
         let mut previous = self.previous.get();
-        let difference = zigzag(time_ns.wrapping_sub(previous.time_ns) as i64);
+        let difference = time_ns.wrapping_sub(previous.time_ns) as i64;
+        if difference < 0 {
+            self.ahead_ns.set(self.ahead_ns.get().max(previous.time_ns));
+            // No thread and no domain: what follows other than samples takes the way on which threads and domains
+            // change, so that the ordinary one needs no check of its own.
+            self.written_thread.set(NO_THREAD);
+            self.last_domain.set(NO_DOMAIN);
+        }
         previous.time_ns = time_ns;
         self.previous.set(previous);
-        difference
+        zigzag(difference)
+    }
+
+    /// Writes that times count from the latest record before samples that went back, unless the samples have caught up
+    /// with it. There must be room.
+    pub(super) fn skip_samples(&self, around: &impl Surroundings) {
+        let ahead_ns = self.ahead_ns.replace(0);
+        let mut previous = self.previous.get();
+        if ahead_ns > previous.time_ns {
+            let (record, len) = time_record((ahead_ns - previous.time_ns) as i64);
+            self.put(&record[..len], around);
+            previous.time_ns = ahead_ns;
+            self.previous.set(previous);
+        }
     }
 
     /// The values seen in this chunk; `None` if there is no memory for them.

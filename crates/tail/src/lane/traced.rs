@@ -47,8 +47,11 @@ impl Lane {
     /// Appends a call that is not plain. There must be room.
     #[inline(never)]
     fn full_call(&self, call: &TracedCall, elapsed: u64, around: &impl Surroundings) {
+        let mut elapsed = elapsed;
         if self.written_thread.get() != self.thread.get() {
+            let before_ns = self.previous.get().time_ns;
             self.write_thread(self.thread.get(), self.scope.get(), around);
+            elapsed = elapsed.saturating_sub(self.previous.get().time_ns - before_ns);
             self.last_domain.set(NO_DOMAIN);
         }
         let pages = u64::from(call.rss_pages);

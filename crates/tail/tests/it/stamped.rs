@@ -303,6 +303,27 @@ proptest! {
 }
 
 #[test]
+fn samples_that_go_back_do_not_hide_that_an_event_does() {
+    // Later than the beginning of the chunk.
+    let start = monotonic_ns() + 1_000_000_000;
+    for event_ns in [start + 1_000, start + 3_000] {
+        let folder = Folder::new("behind_samples");
+        let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
+        let at = |time_ns| Stamp { when: When::At(time_ns), thread: None };
+        recorder.alloc_at(1 << 12, 1, &AllocDomain::default(), StackId(0), at(start + 2_000));
+        recorder.sample(SubjectId(1), Metric::Rss, 5, When::At(start - 7_000));
+        recorder.sample(SubjectId(1), Metric::Rss, 6, When::At(start - 8_000));
+        recorder.alloc_at(2 << 12, 1, &AllocDomain::default(), StackId(0), at(event_ns));
+        recorder.stop();
+        let chunks = chunks_of(&folder.path, &mut Vec::new());
+        let is_disordered = chunks.values().any(|chunk| chunk.lane != 0 && chunk.is_disordered);
+        let times: Vec<u64> = read(&folder).iter().map(|(time, _)| *time).collect();
+        assert_eq!(times, [start + 2_000, start - 7_000, start - 8_000, event_ns]);
+        assert_eq!(is_disordered, event_ns < start + 2_000);
+    }
+}
+
+#[test]
 fn ordinary_recordings_are_in_order() {
     let folder = Folder::new("ordered");
     let recorder = Recorder::start(RecordProps::new(&folder.path)).expect("starts");
